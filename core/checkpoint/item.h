@@ -1,0 +1,43 @@
+// The things a snapshot holds: named tensors, byte strings and values, and the boxes tensors are cut into.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include <c10/core/ScalarType.h>
+
+namespace shale {
+
+enum class ItemKind : std::uint32_t { tensor = 1, bytes = 2, value = 3 };
+enum class ItemRole : std::uint32_t { weight = 1, optimizer = 2, run = 3, plugin = 4, buffer = 5 };
+
+using ItemValue = std::variant<std::int64_t, double, std::string>;
+
+// (role, name, key) is unique. Spelling of names and keys: SHALE_ROLE_... in sdk/include/shale/checkpoint.h.
+struct Item {
+  ItemKind kind = ItemKind::tensor;
+  ItemRole role = ItemRole::weight;
+  std::string name, key;
+  at::ScalarType dtype = at::kFloat;
+  std::vector<std::int64_t> shape;  // of the whole tensor
+  ItemValue value;                  // kind value only
+  std::string alias_of;             // tied: the parameter whose bytes these are; then there is no data
+  std::string id() const;           // "weight/model.norm.weight/weight", unique and sortable
+};
+
+// An n-d sub-range: begin and extent per dimension, in elements. A 0-d tensor has the empty box.
+struct Box {
+  std::vector<std::int64_t> begin, extent;
+  std::int64_t numel() const;
+  bool operator==(const Box&) const = default;
+};
+
+Box whole(const std::vector<std::int64_t>& shape);
+// Elements [begin, end) of the row-major order as at most 2 ndim - 1 boxes, in order.
+std::vector<Box> boxes_of_range(const std::vector<std::int64_t>& shape, std::int64_t begin, std::int64_t end);
+// The common part; extent 0 in some dimension when there is none.
+Box intersect(const Box&, const Box&);
+
+}  // namespace shale

@@ -1,0 +1,43 @@
+// Joining a job: which rank this process is, the store the ranks meet at, and the groups made from it.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "core/comm/group.h"
+#include "core/comm/topology.h"
+#include "core/config/launch.h"
+
+namespace shale {
+
+// Key-value store of the job (c10d's TCPStore). Any thread; every wait has the start-up time limit.
+class Store {
+ public:
+  virtual ~Store() = default;
+  virtual void set(const std::string& key, const std::string& value) = 0;
+  virtual std::string get(const std::string& key) = 0;  // waits until it is there; Error{dist} naming the key
+  virtual std::int64_t add(const std::string& key, std::int64_t by) = 0;
+};
+
+class World {
+ public:
+  // Meets the other ranks within launch.init_timeout seconds, or Error{dist} saying how many of how many joined, which
+  // ranks are missing and at which address and port. A world of one needs no network.
+  static std::unique_ptr<World> join(const Launch&);
+  virtual ~World() = default;
+
+  virtual int rank() const = 0;
+  virtual int size() const = 0;
+  virtual int local_rank() const = 0;
+  virtual Store& store() = 0;
+  virtual const Topology& topology() const = 0;  // micro_steps, cuda and device fields are the caller's to fill
+  // My part of the partition as a new group. All ranks call it, in the same order, with the same partition and name.
+  virtual std::unique_ptr<Group> group(const Partition&, const std::string& name) = 0;
+  Group& everyone() { return *everyone_; }
+
+ protected:
+  std::unique_ptr<Group> everyone_;
+};
+
+}  // namespace shale

@@ -1,0 +1,59 @@
+// Where tokens come from, and which sequences make the batch of a step. The order of the global batch depends on
+// (seed, epoch) only, never on the number of ranks; what a rank gets is a slice of it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "core/base/log.h"
+#include "core/data/batch.h"
+
+namespace shale {
+
+// A sequence of token ids, memory-mapped or in memory; thread-safe to read.
+class TokenSource {
+ public:
+  virtual ~TokenSource() = default;
+  virtual std::int64_t size() const = 0;                                        // tokens
+  virtual void copy(std::int64_t begin, std::int64_t n, std::int64_t* to) const = 0;
+  virtual std::int64_t largest() const = 0;  // largest id that occurs, or the format's bound if that is cheap
+};
+
+enum class TokenFormat { detect, text, nanogpt, llmc };  // text = one token per byte
+
+// path: a file, a folder (all files in it, sorted by name, joined) or a pattern. Error{input} naming the file, what was
+// found and what was expected.
+std::unique_ptr<TokenSource> open_tokens(const std::string& path, TokenFormat, const Log&);
+
+// Position in the data: the sequence that comes next, over all epochs. Part of a snapshot.
+struct Cursor {
+  std::int64_t next = 0;  // sequences of the global order consumed so far
+};
+
+struct SamplerOptions {
+  std::int64_t seq_len = 0;  // a sequence is seq_len + 1 tokens: the last target is the first token of the next window
+  std::int64_t micro_batch = 1;  // sequences per rank and micro-step
+  int micro_steps = 1, world = 1, rank = 0;
+  bool shuffle = true;
+  std::uint64_t seed = 0;
+};
+
+class Sampler {
+ public:
+  Sampler(std::shared_ptr<const TokenSource>, SamplerOptions, const Log&);  // Error{input} when too short
+  std::int64_t sequences() const;                    // in one epoch
+  std::int64_t global_batch() const;                 // sequences per step
+  std::int64_t sequence_at(std::int64_t position) const;  // which window stands at a position of the endless order
+  // The micro-batches of this rank for the step at the cursor, which moves on by global_batch(). Micro-step m of rank r
+  // takes positions next + (m * world + r) * micro_batch + i.
+  std::vector<Batch> next(Cursor&) const;
+
+ private:
+  std::shared_ptr<const TokenSource> source_;
+  SamplerOptions options_;
+  std::int64_t sequences_ = 0;
+};
+
+}  // namespace shale

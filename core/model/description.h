@@ -1,0 +1,47 @@
+// A model as data: names, shapes and roles of its parameters, in units. Made without allocating anything; the same on
+// every rank.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace shale {
+
+using Shape = std::vector<std::int64_t>;
+
+std::int64_t numel(const Shape&);  // 1 for the empty shape
+
+// What a parameter is; bits, as in sdk/include/shale/services.h.
+enum ParameterRole : std::uint32_t {
+  kEmbedding = 4,
+  kNorm = 8,
+  kBias = 16,
+  kHead = 32,    // projection to the vocabulary
+  kLinear = 64,  // weight of a matrix product, [out, in]
+};
+
+struct ParameterInfo {
+  std::string name;  // Hugging Face spelling: "model.layers.0.mlp.up_proj.weight"
+  Shape shape;
+  std::uint32_t role = 0;  // ParameterRole bits
+  bool frozen = false;     // never changes: no gradient, no optimizer state
+};
+
+enum class UnitKind : std::uint32_t { embedding = 1, layer = 2, head = 3 };
+
+// What is gathered, computed and reduced together. A unit owns `parameters`; `borrows` names parameters that an earlier
+// unit owns and this one uses too (tied head).
+struct UnitInfo {
+  std::string name;  // "embedding", "layers.0", "head"
+  UnitKind kind = UnitKind::layer;
+  std::vector<ParameterInfo> parameters;
+  std::vector<std::string> borrows;
+};
+
+struct ModelInfo {
+  std::vector<UnitInfo> units;  // in forward order
+  std::int64_t numel() const;   // of all owned parameters, frozen ones too
+};
+
+}  // namespace shale
