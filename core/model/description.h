@@ -40,8 +40,10 @@ struct UnitInfo {
 };
 
 struct ModelInfo {
-  std::vector<UnitInfo> units;  // in forward order
+  std::vector<UnitInfo> units;  // in the order of their first use
+  std::vector<int> order;       // units as the forward runs them, one used twice twice; empty = each once, in order
   std::int64_t numel() const;   // of all owned parameters, frozen ones too
+  std::vector<int> run_order() const;  // `order`, filled in when empty
 };
 
 }  // namespace shale
