@@ -1,0 +1,90 @@
+#include "core/sharding/plan.h"
+
+#include <map>
+
+#include "core/base/error.h"
+
+namespace shale {
+namespace {
+
+void check_group(int group, const ShardPlan& plan, const UnitInfo& unit, const char* what) {
+  if (group < 0 || group >= static_cast<int>(plan.groups.size()))
+    fail(Code::config, "[sharding] the plan of unit ", unit.name, " names ", what, " ", group, ", but there are only ",
+         plan.groups.size(), " groups: a bug of the plugin");
+}
+
+// Every part of a group has the same number of ranks; returns it.
+std::size_t part_size(const Partition& group, const std::string& unit, const char* what) {
+  std::map<std::uint32_t, std::size_t> sizes;
+  for (auto color : group) ++sizes[color];
+  for (auto& [color, size] : sizes)
+    if (size != sizes.begin()->second)
+      fail(Code::config, "[sharding] the ", what, " of unit ", unit, " has parts of ", sizes.begin()->second, " and ",
+           size, " ranks; all parts must be of one size");
+  return sizes.begin()->second;
+}
+
+// shard part x replica part must be the whole world, each rank once: gradients are summed over both.
+void check_scope(const UnitPlan& u, const ShardPlan& plan, const UnitInfo& unit, int world) {
+  const auto& shard = plan.groups[u.shard_group];
+  const auto& replica = plan.groups[u.replica_group];
+  const auto s = part_size(shard, unit.name, "shard group"), r = part_size(replica, unit.name, "replica group");
+  std::map<std::pair<std::uint32_t, std::uint32_t>, int> seen;
+  for (int rank = 0; rank < world; ++rank)
+    if (seen[{shard[rank], replica[rank]}]++)
+      fail(Code::config, "[sharding] in the plan of unit ", unit.name, " two ranks share both their shard group and ",
+           "their replica group, so a gradient would be counted twice");
+  if (s * r != static_cast<std::size_t>(world))
+    fail(Code::config, "[sharding] the plan of unit ", unit.name, " sums gradients over ", s, " x ", r,
+         " ranks, not over the ", world, " ranks of the run");
+}
+
+void validate_unit(const UnitPlan& u, const ShardPlan& plan, const UnitInfo& unit, const Topology& topology) {
+  check_group(u.shard_group, plan, unit, "shard group");
+  check_group(u.replica_group, plan, unit, "replica group");
+  check_group(u.reshard_group, plan, unit, "reshard group");
+  if (u.replica_at == SyncAt::never || u.reduce_at == SyncAt::never)
+    fail(Code::config, "[sharding] the plan of unit ", unit.name, " never sums its gradients; this version of shale ",
+         "cannot train so (it needs shale.sharding.outer/1)");
+  if (u.gather_at == GatherAt::after_update && u.reshard_group != kSelfGroup)
+    fail(Code::config, "[sharding] unit ", unit.name, " is gathered after the update, so it must keep its weights ",
+         "(reshard group self)");
+  if (u.reshard_group != kSelfGroup && plan.groups[u.reshard_group] != plan.groups[u.shard_group])
+    fail(Code::config, "[sharding] the reshard group of unit ", unit.name, " is neither self nor its shard group; ",
+         "this version of shale has no partial resharding");
+  if (u.prefetch < 0 || u.align < 1)
+    fail(Code::config, "[sharding] unit ", unit.name, " has prefetch ", u.prefetch, " and align ", u.align,
+         "; they must be at least 0 and 1");
+  check_scope(u, plan, unit, topology.world);
+}
+
+}  // namespace
+
+void validate(const ShardPlan& plan, const ModelInfo& model, const Topology& topology) {
+  if (plan.units.size() != model.units.size())
+    fail(Code::config, "[sharding] the plan has ", plan.units.size(), " units, the model ", model.units.size());
+  if (plan.groups.size() < 2) fail(Code::config, "[sharding] the plan lacks the groups self and world");
+  for (auto& group : plan.groups)
+    if (group.size() != static_cast<std::size_t>(topology.world))
+      fail(Code::config, "[sharding] a group of the plan has ", group.size(), " ranks, the run ", topology.world);
+  if (plan.weight_slots < 0 || plan.grad_slots < 0)
+    fail(Code::config, "[sharding] the plan asks for ", plan.weight_slots, " weight and ", plan.grad_slots,
+         " gradient slots");
+  for (std::size_t i = 0; i < plan.units.size(); ++i) validate_unit(plan.units[i], plan, model.units[i], topology);
+}
+
+std::string ShardPlan::text() const {
+  std::string out = str("slots ", weight_slots, " ", grad_slots, "\n");
+  for (auto& group : groups) {
+    out += "group";
+    for (auto color : group) out += str(" ", color);
+    out += "\n";
+  }
+  for (auto& u : units)
+    out += str("unit ", u.shard_group, " ", u.replica_group, " ", u.reshard_group, " ", static_cast<int>(u.gather_at),
+               " ", static_cast<int>(u.reduce_at), " ", static_cast<int>(u.replica_at), " ", u.prefetch, " ", u.align,
+               "\n");
+  return out;
+}
+
+}  // namespace shale
