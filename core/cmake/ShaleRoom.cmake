@@ -67,12 +67,13 @@ endfunction()
 
 # shale_plugin(<kind>_<name> SOURCES ...): a built-in plugin, <build>/plugins/<kind>_<name>.so, through the public SDK.
 include(${CMAKE_SOURCE_DIR}/sdk/cmake/ShalePlugin.cmake)
+add_custom_target(shale_plugins) # all of them
 function(shale_plugin name)
   cmake_parse_arguments(arg "" "" "SOURCES" ${ARGN})
   shale_add_plugin(${name} ${arg_SOURCES})
   target_compile_options(${name} PRIVATE -Wall -Wextra)
   set_target_properties(${name} PROPERTIES LIBRARY_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/plugins)
-  set_property(GLOBAL APPEND PROPERTY SHALE_BUILT_PLUGINS ${name})
+  add_dependencies(shale_plugins ${name})
   install(TARGETS ${name} LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR}/shale/plugins)
 endfunction()
 
