@@ -3,16 +3,22 @@
 #pragma once
 
 #include <string>
+#include <utility>
+#include <vector>
+
+#include "core/config/environment.h"
 
 namespace shale {
 
 struct Launch {
   int rank = 0, world = 1, local_rank = 0, local_world = 1;
   std::string master = "127.0.0.1";
-  int port = 0;                 // 0 with world 1: no network at all
-  bool agent_store = false;     // torchrun's agent already serves the store: every rank is a client
+  int port = 0;                 // 0 with world 1: no network at all; 0 with spawn: any free one
+  bool agent_store = false;     // the launcher already serves the store: every rank is a client
   std::string prefix;           // store key prefix, from the restart count
-  int spawn = 0;                // > 0: this process is asked to start that many local ranks itself
+  // > 0: this process is asked to start that many local ranks itself. Then rank is that of the first of them,
+  // local_world = spawn, and world counts those of other hosts too.
+  int spawn = 0;
   std::string source = "single process";  // who won: "--nproc", "RANK", "OMPI_COMM_WORLD_RANK", ...
   std::string interface_name;   // network interface to bind, from GLOO_SOCKET_IFNAME; "" = by route to the master
   std::string error_file;       // TORCHELASTIC_ERROR_FILE, or ""
@@ -21,5 +27,10 @@ struct Launch {
 
 // nproc: the value of --nproc, 0 = not given. Error{config} naming the variables that contradict each other.
 Launch read_launch(int nproc);
+Launch read_launch(int nproc, const Environment&);
+
+// What shale's own launcher adds to the environment of a child so that read_launch() there returns this launch (rank,
+// world, local ranks, master, port, agent_store, prefix), whatever else the environment says.
+std::vector<std::pair<std::string, std::string>> launch_variables(const Launch& child);
 
 }  // namespace shale
