@@ -1,0 +1,154 @@
+#include "core/engine/engine.h"
+
+#include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
+#include <ATen/ops/full.h>
+#include <torch/csrc/autograd/autograd.h>
+
+#include "core/base/error.h"
+
+namespace shale {
+
+void Engine::initialise(const Values& values) {
+  at::NoGradGuard off;
+  for (auto& s : shards_)
+    for (auto& piece : s.pieces) {
+      const auto& r = piece.range;
+      auto to = s.master.narrow(0, r.shard_begin, r.count);
+      to.copy_(values(*piece.parameter, r.parameter_begin, r.parameter_begin + r.count));
+    }
+  weights_changed();
+}
+
+void Engine::weights_changed() { weights_.invalidate(weight_slots_); }
+
+// The weights of a position are in their slots on return, and the next ones are on their way.
+void Engine::before(std::size_t position, int direction) {
+  auto& p = positions_[position];
+  weights_.acquire(*p.unit);
+  for (auto* owner : p.borrowed) weights_.acquire(*owner);
+  const int ahead = plan_.units[p.unit_index].prefetch;
+  for (int i = 1; i <= ahead; ++i) {
+    const auto next = static_cast<std::int64_t>(position) + direction * i;
+    if (next < 0 || next >= static_cast<std::int64_t>(positions_.size())) break;
+    if (direction < 0 && next < static_cast<std::int64_t>(first_trained_)) break;  // backward ends before it
+    weights_.prefetch(*positions_[next].unit);
+  }
+}
+
+void Engine::after(std::size_t position) {
+  weights_.release(*positions_[position].unit);
+  for (auto* owner : positions_[position].borrowed) weights_.release(*owner);
+}
+
+at::Tensor Engine::run(std::size_t position, const ModelInput& input, const at::Tensor& x) {
+  auto& p = positions_[position];
+  weights_.verify(*p.unit);
+  for (auto* owner : p.borrowed) weights_.verify(*owner);
+  return model_.forward[p.unit_index](input, p.weights, x);
+}
+
+at::Tensor Engine::forward(const ModelInput& input, std::vector<Segment>* tape) {
+  at::Tensor h;
+  for (std::size_t i = 0; i < positions_.size(); ++i) {
+    before(i, +1);
+    const bool trains = tape && i >= first_trained_;
+    const bool again = options_.checkpoint_layers && positions_[i].unit->info->kind == UnitKind::layer;
+    Segment s{i, h.defined() ? h.detach() : h, {}};
+    if (trains && i > first_trained_) s.in.set_requires_grad(true);
+    {
+      at::AutoGradMode mode(trains && !again);
+      h = run(i, input, s.in);
+    }
+    if (trains && !again) s.out = h;
+    if (trains) tape->push_back(std::move(s));
+    after(i);
+  }
+  return h;
+}
+
+void Engine::backward(std::vector<Segment>& tape, const ModelInput& input, const at::Tensor& seed) {
+  at::Tensor grad = seed;
+  for (; !tape.empty(); tape.pop_back()) {
+    auto& s = tape.back();
+    auto& p = positions_[s.position];
+    before(s.position, -1);
+    gradients_.open(*p.unit);
+    for (auto* owner : p.borrowed) gradients_.open(*owner);
+    if (!s.out.defined()) {
+      at::AutoGradMode on(true);
+      s.out = run(s.position, input, s.in);
+    } else {
+      weights_.verify(*p.unit);
+    }
+    torch::autograd::backward({s.out}, {grad});
+    grad = s.in.defined() ? s.in.grad() : at::Tensor();
+    after(s.position);
+    if (!p.unit->pinned) close(p.unit_index);
+  }
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    if (units_[u].pinned) close(static_cast<int>(u));
+}
+
+// Gradients that are reduced at the boundary only stay open until then.
+void Engine::close(int unit) {
+  if (plan_.units[unit].reduce_at == SyncAt::boundary && !last_micro_step_) return;
+  gradients_.close(units_[unit], unit, last_micro_step_);
+}
+
+void Engine::begin_step() { gradients_.begin_step(units_); }
+
+double Engine::forward_backward(const Batch& batch, double seed, bool last) {
+  last_micro_step_ = last;
+  const ModelInput input{batch.tokens.to(options_.device), batch.targets.to(options_.device)};
+  std::vector<Segment> tape;
+  tape.reserve(positions_.size());
+  double loss = 0;
+  at::Tensor gradient;
+  {
+    const auto out = forward(input, &tape);
+    loss = out.item<double>();
+    gradient = at::full({}, seed, out.options().requires_grad(false));
+  }
+  check(!tape.empty(), "every parameter of the model is frozen: there is nothing to train");
+  backward(tape, input, gradient);
+  return loss;
+}
+
+void Engine::end_step() { gradients_.finish(grad_slots_); }
+
+double Engine::evaluate(const Batch& batch) {
+  at::NoGradGuard off;
+  const ModelInput input{batch.tokens.to(options_.device), batch.targets.to(options_.device)};
+  return forward(input, nullptr).item<double>();
+}
+
+at::Tensor Engine::logits(const at::Tensor& tokens) {
+  at::NoGradGuard off;
+  return forward({tokens.to(options_.device), {}}, nullptr);
+}
+
+void Engine::each_parameter(const std::function<void(const ParameterInfo&, const at::Tensor&)>& visit) {
+  at::NoGradGuard off;
+  for (std::size_t i = 0; i < positions_.size(); ++i) {
+    auto& u = *positions_[i].unit;
+    weights_.acquire(u);
+    for (std::size_t k = 0; k < u.info->parameters.size(); ++k)
+      visit(u.info->parameters[k], positions_[i].weights[k].value.detach());
+    weights_.release(u);
+  }
+}
+
+Traffic Engine::traffic() const {
+  Traffic sum;
+  for (auto& [name, g] : groups_) {
+    for (std::size_t i = 0; i < kOps; ++i) {
+      sum.ops[i].calls += g->traffic().ops[i].calls;
+      sum.ops[i].bytes += g->traffic().ops[i].bytes;
+    }
+    sum.waited += g->traffic().waited;
+  }
+  return sum;
+}
+
+}  // namespace shale

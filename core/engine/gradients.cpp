@@ -1,0 +1,136 @@
+#include "core/engine/gradients.h"
+
+#include "core/base/error.h"
+
+namespace shale {
+namespace {
+
+// A parameter whose gradient was not written holds another unit's; the space behind the last one likewise.
+void clear_unwritten(UnitState& u) {
+  for (auto& f : u.flats) {
+    if (f.plan->layout.frozen) continue;
+    const auto& layout = f.plan->layout;
+    for (std::size_t i = 0; i < layout.parameters.size(); ++i) {
+      const int k = layout.parameters[i];
+      if (!u.fresh[k]) continue;
+      f.grads.narrow(0, layout.offsets[i], numel(u.info->parameters[k].shape)).zero_();
+      u.fresh[k] = false;
+    }
+    const auto padding = f.plan->elements() - layout.numel;
+    if (!f.plan->whole_grads && padding > 0) f.grads.narrow(0, layout.numel, padding).zero_();
+  }
+}
+
+// All-reduces in a narrower dtype than the sum is kept in.
+class CastWork final : public Work {
+ public:
+  CastWork(at::Tensor to, at::Tensor wire, std::unique_ptr<Work> work)
+      : to_(std::move(to)), wire_(std::move(wire)), work_(std::move(work)) {}
+  void wait() override {
+    work_->wait();
+    to_.copy_(wire_);
+  }
+
+ private:
+  at::Tensor to_, wire_;
+  std::unique_ptr<Work> work_;
+};
+
+}  // namespace
+
+void GradientReducer::begin_step(std::deque<UnitState>& units) {
+  for (auto& u : units)
+    for (auto& f : u.flats) f.touched = false;
+}
+
+void GradientReducer::open(UnitState& u) {
+  if (u.open || !u.trains) return;
+  if (u.grad_slot && u.grad_slot->owner) retire(*u.grad_slot);
+  u.open = true;
+  for (auto& f : u.flats)
+    for (int k : f.plan->layout.parameters) u.fresh[k] = !(f.plan->whole_grads && f.touched);
+}
+
+void GradientReducer::close(UnitState& u, int unit_index, bool last) {
+  if (!u.open) return;
+  u.open = false;
+  clear_unwritten(u);
+  const auto& plan = plan_.units[unit_index];
+  bool reduced = false;
+  for (auto& f : u.flats) {
+    if (f.plan->layout.frozen) continue;
+    reduced |= f.reduce != nullptr;
+    if (f.plan->whole_grads) {
+      f.touched = true;
+      if (last && f.replicas) sum_replicas(f);
+    } else {
+      start(f, plan, *u.grad_slot);
+    }
+  }
+  reductions_ += reduced;
+  if (!u.grad_slot) return;
+  u.grad_slot->owner = &u;
+  u.replicas_now = plan.replica_at == SyncAt::micro_step;
+  u.closed_last = last;
+}
+
+void GradientReducer::start(FlatState& f, const UnitPlan& plan, GradSlot& slot) {
+  const auto& full = f.wire_grads.defined() ? f.wire_grads : f.grads;
+  if (f.wire_grads.defined()) f.wire_grads.copy_(f.grads);
+  if (f.reduce) {
+    const auto& mine = f.touched ? f.sum : f.shard_grads;
+    slot.reductions.push_back(f.reduce->reduce_scatter(mine, full, f.staging));
+  } else if (f.replicas && plan.replica_at == SyncAt::micro_step) {
+    slot.reductions.push_back(f.replicas->all_reduce(full, Reduction::sum));
+  }
+}
+
+// After the reduction of a flat has landed: into the gradient shard.
+void GradientReducer::collect(FlatState& f) {
+  if (f.reduce) {
+    if (f.touched) f.shard_grads.add_(f.sum);
+  } else {
+    const auto& full = f.wire_grads.defined() ? f.wire_grads : f.grads;
+    if (f.touched) f.shard_grads.add_(full);
+    else f.shard_grads.copy_(full);
+  }
+  f.touched = true;
+}
+
+void GradientReducer::sum_replicas(FlatState& f) {
+  const auto reduce = f.plan->precision.reduce;
+  if (reduce == f.shard_grads.scalar_type()) {
+    replica_sums_.push_back(f.replicas->all_reduce(f.shard_grads, Reduction::sum));
+    return;
+  }
+  auto wire = f.shard_grads.to(reduce);
+  auto work = f.replicas->all_reduce(wire, Reduction::sum);
+  replica_sums_.push_back(std::make_unique<CastWork>(f.shard_grads, wire, std::move(work)));
+}
+
+void GradientReducer::retire(GradSlot& slot) {
+  auto& u = *slot.owner;
+  wait_all(slot.reductions);
+  slot.owner = nullptr;
+  for (auto& f : u.flats) {
+    if (f.plan->layout.frozen || f.plan->whole_grads) continue;
+    collect(f);
+    // Without a shard group the micro-step sum was already over the replicas.
+    const bool done = u.replicas_now && !f.reduce;
+    if (f.replicas && !done && u.closed_last) sum_replicas(f);
+  }
+}
+
+void GradientReducer::finish(std::deque<GradSlot>& slots) {
+  for (auto& slot : slots)
+    if (slot.owner) retire(slot);
+  wait_all(replica_sums_);
+}
+
+void GradientReducer::abandon(std::deque<UnitState>& units, std::deque<GradSlot>& slots) {
+  replica_sums_.clear();
+  for (auto& slot : slots) slot.reductions.clear(), slot.owner = nullptr;
+  for (auto& u : units) u.open = false;
+}
+
+}  // namespace shale

@@ -1,0 +1,100 @@
+#include "core/engine/weights.h"
+
+#include <algorithm>
+
+#include <ATen/ops/empty.h>
+
+#include "core/base/error.h"
+
+namespace shale {
+namespace {
+
+#ifdef NDEBUG
+constexpr bool kPoison = false;
+#else
+constexpr bool kPoison = true;  // stale weights become NaN, so that a wrong slot shows at once
+#endif
+
+void poison(const at::Tensor& memory) {
+  if (kPoison) at::Tensor(memory).fill_(0xff);  // all bits set is a NaN in every float format
+}
+
+// The wire values fill the upper end of the region they are widened into. Going up in blocks never overwrites what has
+// not been read yet.
+void widen(const at::Tensor& full, const at::Tensor& wire) {
+  constexpr std::int64_t kBlock = 1 << 16;
+  const auto n = full.numel();
+  auto block = at::empty({std::min(n, kBlock)}, wire.options());
+  for (std::int64_t i = 0; i < n; i += kBlock) {
+    const auto m = std::min(kBlock, n - i);
+    auto part = block.narrow(0, 0, m);
+    part.copy_(wire.narrow(0, i, m));
+    full.narrow(0, i, m).copy_(part);
+  }
+}
+
+}  // namespace
+
+bool WeightGatherer::current(const UnitState& u) const {
+  return !u.weight_slot || (u.weight_slot->holds == &u && u.weight_slot->epoch == epoch_);
+}
+
+void WeightGatherer::start(UnitState& u) {
+  auto& slot = *u.weight_slot;
+  wait_all(slot.gathers);  // a prefetch nobody used
+  poison(slot.memory);
+  slot.holds = &u, slot.epoch = epoch_, slot.landing = true;
+  bool sent = false;
+  for (auto& f : u.flats) {
+    if (f.plan->whole_weights) continue;
+    const auto& wire = f.wire_weights.defined() ? f.wire_weights : f.weights;
+    const auto& range = f.plan->range;
+    // The cast, if any, goes straight to its place: no send buffer.
+    wire.narrow(0, range.chunk * f.plan->position, range.length).copy_(f.shard->master);
+    if (f.gather) slot.gathers.push_back(f.gather->all_gather(wire)), sent = true;
+  }
+  gathers_ += sent;
+}
+
+void WeightGatherer::finish(UnitState& u) {
+  auto& slot = *u.weight_slot;
+  if (!slot.landing) return;
+  wait_all(slot.gathers);
+  slot.landing = false;
+  for (auto& f : u.flats)
+    if (f.wire_weights.defined()) widen(f.weights, f.wire_weights);
+}
+
+void WeightGatherer::prefetch(UnitState& u) {
+  if (current(u) || u.weight_slot->busy) return;
+  start(u);
+}
+
+void WeightGatherer::acquire(UnitState& u) {
+  if (!u.weight_slot) return;
+  if (!current(u)) {
+    check(!u.weight_slot->busy, "the slot of unit ", u.info->name, " is in use by another unit");
+    start(u);
+  }
+  finish(u);
+  u.weight_slot->busy = true;
+}
+
+void WeightGatherer::release(UnitState& u) {
+  if (u.weight_slot) u.weight_slot->busy = false;
+}
+
+void WeightGatherer::verify(const UnitState& u) const {
+  check(current(u), "the slot of unit ", u.info->name, " does not hold its current weights");
+}
+
+void WeightGatherer::invalidate(std::deque<WeightSlot>& slots) {
+  ++epoch_;
+  for (auto& slot : slots) {
+    wait_all(slot.gathers);
+    slot.landing = false;
+    poison(slot.memory);
+  }
+}
+
+}  // namespace shale

@@ -1,0 +1,31 @@
+// Brings the full weights of units into their slots and keeps track of what is where.
+#pragma once
+
+#include <cstdint>
+
+#include "core/engine/state.h"
+
+namespace shale {
+
+class WeightGatherer {
+ public:
+  // Starts a gather unless the unit's current weights are there or on their way. A slot in use is left alone.
+  void prefetch(UnitState&);
+  // The unit's current weights are in its slot on return; marks the slot busy.
+  void acquire(UnitState&);
+  void release(UnitState&);
+  // Before a unit computes: the slot holds this unit's weights of this epoch, or it is a bug.
+  void verify(const UnitState&) const;
+  // After the optimizer: everything gathered is stale.
+  void invalidate(std::deque<WeightSlot>&);
+  std::int64_t gathers() const { return gathers_; }  // of units, so far
+
+ private:
+  bool current(const UnitState&) const;
+  void start(UnitState&);
+  void finish(UnitState&);
+
+  std::int64_t epoch_ = 0, gathers_ = 0;
+};
+
+}  // namespace shale

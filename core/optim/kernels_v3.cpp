@@ -1,0 +1,7 @@
+#include "core/optim/kernels.inl"
+
+namespace shale {
+
+const OptimKernels& v3_kernels() { return kTable; }
+
+}  // namespace shale
