@@ -64,7 +64,7 @@ struct Position {
   UnitState* unit = nullptr;
   int unit_index = 0;
   std::vector<UnitState*> borrowed;  // owners of the borrowed parameters
-  std::deque<Weight> weights;        // own, then borrowed
+  std::vector<Weight> weights;       // own, then borrowed; filled once, never resized
   bool trains = false;               // some parameter here has a gradient
 };
 

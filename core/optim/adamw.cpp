@@ -1,7 +1,6 @@
 #include "core/optim/adamw.h"
 
 #include <cmath>
-#include <set>
 
 #include <ATen/Parallel.h>
 #include <ATen/ops/_fused_adamw.h>
@@ -44,20 +43,23 @@ void on_device(const Shard& s, std::int64_t begin, std::int64_t n, const AdamWOp
 
 }  // namespace
 
+AdamW::AdamW(const AdamWOptions& options, const std::vector<std::string>& trainable) : options_(options) {
+  for (auto& name : trainable) updates_[name] = 0;
+}
+
 void AdamW::step(std::deque<Shard>& shards, double lr, double grad_scale) {
-  std::set<std::string> counted;
+  for (auto& [name, t] : updates_) ++t;
   for (auto& s : shards) {
     if (!s.grad.defined()) continue;
     for (auto& piece : s.pieces) {
       const auto& p = *piece.parameter;
-      auto& t = updates_[p.name];
-      if (counted.insert(p.name).second) ++t;
+      const auto t = updates_.at(p.name);
       const bool decays = options_.decay_norms || !(p.role & (kNorm | kBias));
       const double wd = decays ? options_.weight_decay : 0;
       if (s.master.is_cpu()) {
         const AdamWNumbers h{options_.beta1, options_.beta2, options_.eps,
-                             lr / (1 - std::pow(options_.beta1, t)), 1 - lr * wd,
-                             1 / std::sqrt(1 - std::pow(options_.beta2, t)), grad_scale};
+                             lr / (1 - std::pow(options_.beta1, static_cast<double>(t))), 1 - lr * wd,
+                             1 / std::sqrt(1 - std::pow(options_.beta2, static_cast<double>(t))), grad_scale};
         on_cpu(s, piece.range.shard_begin, piece.range.count, h);
       } else {
         on_device(s, piece.range.shard_begin, piece.range.count, options_, {lr, wd, grad_scale, t});

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "core/sharding/shard.h"
 
@@ -17,7 +18,8 @@ struct AdamWOptions {
 
 class AdamW {
  public:
-  explicit AdamW(const AdamWOptions& options) : options_(options) {}
+  // trainable: the names of all parameters that train, on any rank.
+  AdamW(const AdamWOptions&, const std::vector<std::string>& trainable);
 
   // One update of every trainable parameter in `shards`, with gradients multiplied by grad_scale (clipping and
   // unscaling in one). p = p (1 - lr wd) - lr / (1 - beta1^t) m / (sqrt(v / (1 - beta2^t)) + eps), t counted per
