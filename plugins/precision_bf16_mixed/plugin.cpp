@@ -5,9 +5,10 @@ using namespace shale::sdk;
 
 class Bf16Mixed : public Precision {
  public:
-  static constexpr Info info{
-      .id = "bf16_mixed", .version = "0.1.0", .summary = "fp32 masters and reductions, bf16 weights", .caps =
-          SHALE_CAP_CPU | SHALE_CAP_CUDA | SHALE_CAP_CHANGES_MATH};
+  static constexpr Info info{.id = "bf16_mixed",
+                             .version = "0.1.0",
+                             .summary = "fp32 masters and reductions, bf16 weights",
+                             .caps = SHALE_CAP_CPU | SHALE_CAP_CUDA | SHALE_CAP_CHANGES_MATH};
   static constexpr shale_option options[] = {
       choice("mode", "compute", "compute|storage",
              "compute: the model runs in bf16; storage: weights travel as bf16 and are computed with in fp32"),
