@@ -26,7 +26,7 @@ counts = collections.Counter(open(sys.argv[1], "rb").read())
 total = sum(counts.values())
 entropy = -sum(n / total * math.log(n / total) for n in counts.values())
 losses = [row["loss"] for row in map(json.loads, open(sys.argv[2])) if "loss" in row]
-print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f} nats a byte; knowing only how often each byte occurs gives {entropy:.3f}")
+print(f"loss {losses[0]:.3f} -> {losses[-1]:.3f} nats a byte; knowing only how frequent each byte is: {entropy:.3f}")
 if not losses[-1] < entropy - 0.5:
     sys.exit("quickstart: the loss should have fallen well below that")
 PY

@@ -3,7 +3,7 @@
 #   LibTorch::c10, LibTorch::cpu; LibTorch::c10_cuda, LibTorch::cuda where the wheel has them
 # In:  -DLIBTORCH_ROOT=<site-packages>/torch, or -DTorch_DIR=<root>/share/cmake/Torch; else the private virtual
 #      environments made by tests/setup.sh, else the torch of python3.
-# Out: LIBTORCH_ROOT, LIBTORCH_LIB_DIR, LIBTORCH_VERSION (2.15.0), NVIDIA_ROOT (the wheels' nvidia folder, may not exist)
+# Out: LIBTORCH_ROOT, LIBTORCH_LIB_DIR, LIBTORCH_VERSION (2.15.0), NVIDIA_ROOT (the wheels' nvidia folder, if there)
 include_guard(GLOBAL)
 
 function(_libtorch_find out)
@@ -16,7 +16,8 @@ function(_libtorch_find out)
   if(NOT cache)
     set(cache $ENV{HOME}/.cache/shale)
   endif()
-  file(GLOB wheels ${cache}/venv-test/lib/python3*/site-packages/torch ${cache}/venv-run/lib/python3*/site-packages/torch)
+  file(GLOB wheels ${cache}/venv-test/lib/python3*/site-packages/torch
+       ${cache}/venv-run/lib/python3*/site-packages/torch)
   foreach(root IN LISTS wheels)
     if(EXISTS ${root}/lib/libtorch_cpu.so)
       set(${out} ${root} PARENT_SCOPE)
