@@ -64,7 +64,9 @@ def _count(parameters):
 def _signature(head):
     """(name, position of the name, parameters, rest) of a head that declares a function, else None."""
     plain = _plain(head)
-    match = re.search(r"(~?[A-Za-z_]\w*)\s*\(", plain)
+    outside = (m for m in re.finditer(r"(~?[A-Za-z_]\w*)\s*\(", plain)
+               if plain.count("<", 0, m.start()) == plain.count(">", 0, m.start()))
+    match = next(outside, None)
     if not match or "=" in plain[: match.start()] or _NOT_A_FUNCTION.match(plain):
         return None
     end = _close(plain, match.end() - 1)

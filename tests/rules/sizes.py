@@ -15,7 +15,8 @@ SOURCES = (".c", ".cpp", ".cu", ".h", ".hpp", ".cuh", ".py", ".sh", ".cmake", "C
 def _python_functions(text):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            yield node.name, node.lineno, node.end_lineno - node.lineno + 1, len([a for a in node.args.args if a.arg != "self"])
+            parameters = [a for a in node.args.args if a.arg != "self"]
+            yield node.name, node.lineno, node.end_lineno - node.lineno + 1, len(parameters)
 
 
 def files_rule(tree):
@@ -90,8 +91,7 @@ _STATICS = (
     (re.compile(r"\b(?:get_)?instance\s*\(\s*\)"), "a singleton: pass the object to who needs it"),
     (re.compile(r"\b(?:TORCH_LIBRARY\w*|C10_REGISTER_\w+|REGISTER_\w+)\s*\("), _REGISTRATION),
     (re.compile(r"__attribute__\s*\(\(\s*(?:__)?constructor"), _REGISTRATION),
-    (re.compile(r"\bstatic\s+(?:const\s+|inline\s+)*(?:bool|int|auto)\s+\w+\s*=\s*\w*(?:register|enroll)\w*\s*\("),
-     _REGISTRATION),
+    (re.compile(r"\bstatic\s+(?:const\s+)?(?:bool|int|auto)\s+\w+\s*=\s*\w*register\w*\s*\("), _REGISTRATION),
 )
 # A function of a header that hands out its own static object. Inside one .cpp it is that file's business.
 _HANDED_OUT = re.compile(

@@ -15,7 +15,7 @@ def wrong_symbols(file):
     names = sorted(line.split()[0] for line in result.stdout.splitlines() if line.strip())
     if names == [ENTRY]:
         return None
-    return f"{file}: exports {' '.join(names) or 'nothing'}; it must export {ENTRY} alone (build it with shale_add_plugin)"
+    return f"{file}: exports {' '.join(names) or 'nothing'}; {ENTRY} alone is right (build it with shale_add_plugin)"
 
 
 def main(*files):
