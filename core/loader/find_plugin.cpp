@@ -1,0 +1,81 @@
+#include "core/loader/find_plugin.h"
+
+#include <algorithm>
+#include <filesystem>
+
+#include "core/base/error.h"
+
+namespace shale {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string canonical(const std::string& path) {
+  std::error_code problem;
+  const fs::path result = fs::canonical(path, problem);
+  if (problem) fail(Code::config, path, ": ", problem.message(), ": give the path of a plugin that is there");
+  return result.string();
+}
+
+// "full_shard" for sharding_full_shard.so, of the folders that can be read.
+std::vector<std::string> names_there(const std::string& kind, const PluginPaths& paths) {
+  std::vector<std::string> names;
+  for (const std::string& folder : paths.folders) {
+    std::error_code problem;
+    for (const auto& entry : fs::directory_iterator(folder, problem)) {
+      const std::string file = entry.path().filename().string();
+      if (file.starts_with(kind + "_") && file.ends_with(".so") && file.size() > kind.size() + 4)
+        names.push_back(file.substr(kind.size() + 1, file.size() - kind.size() - 4));
+    }
+  }
+  std::sort(names.begin(), names.end());
+  names.erase(std::unique(names.begin(), names.end()), names.end());
+  return names;
+}
+
+[[noreturn]] void not_found(const std::string& kind, const std::string& name, const PluginPaths& paths) {
+  const auto names = names_there(kind, paths);
+  const std::string near = nearest(name, names);
+  fail(Code::config, "there is no ", kind, " plugin \"", name, "\": no ", kind, "_", name, ".so in ",
+       paths.folders.empty() ? "any folder, as none is given" : join(paths.folders, ", "),
+       near.empty() ? std::string() : "; did you mean \"" + near + "\"?",
+       names.empty() ? str("; no ", kind, " plugin is there at all: is shale installed completely?")
+                     : "; there are: " + join(names, ", "),
+       ". Add its folder to SHALE_PLUGIN_PATH or give the path of the file");
+}
+
+}  // namespace
+
+PluginPaths plugin_paths(const std::string& binary_folder, const std::vector<std::string>& more) {
+  PluginPaths paths;
+  const auto add = [&](const fs::path& folder) {
+    std::error_code problem;
+    const std::string real = fs::canonical(folder, problem).string();
+    const auto& known = paths.folders;
+    if (!problem && std::find(known.begin(), known.end(), real) == known.end()) paths.folders.push_back(real);
+  };
+  add(fs::path(binary_folder) / ".." / "lib" / "shale" / "plugins");
+  add(fs::path(binary_folder) / "plugins");
+  for (const std::string& folder : more)
+    if (fs::path(folder).is_absolute()) add(folder);  // a relative one would mean the working directory
+  return paths;
+}
+
+std::string find_plugin(const std::string& kind, const std::string& name, const PluginPaths& paths) {
+  if (name.find('/') != std::string::npos) {
+    if (name[0] != '/')
+      fail(Code::config, "\"", name, "\" is a relative path: give an absolute one, plugins are never searched for in the ",
+           "working directory");
+    return canonical(name);
+  }
+  if (name.empty() || name.size() > 128 || name.find('\0') != std::string::npos)
+    fail(Code::config, "\"", name.substr(0, 128), "\" is no name of a plugin: give a name such as \"full_shard\" or a path");
+  for (const std::string& folder : paths.folders) {
+    const fs::path file = fs::path(folder) / str(kind, "_", name, ".so");
+    std::error_code problem;
+    if (fs::exists(file, problem)) return canonical(file.string());
+  }
+  not_found(kind, name, paths);
+}
+
+}  // namespace shale

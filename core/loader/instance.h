@@ -1,0 +1,89 @@
+// One made plugin: its host table, its options, its life, and every call into it.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "core/base/error.h"
+#include "core/loader/options.h"
+#include "core/loader/plugin_library.h"
+#include "core/loader/services.h"
+#include "core/loader/status.h"
+
+namespace shale {
+
+// What an instance is made from; library and choice are copied, log and run outlive it.
+struct InstanceSpec {
+  std::shared_ptr<const PluginLibrary> library;
+  PluginChoice choice;
+  std::unique_ptr<CheckedOptions> options;  // free of errors
+  const Log* log = nullptr;
+  const RunContext* run = nullptr;  // null: only planning
+};
+
+class PluginInstance {
+ public:
+  explicit PluginInstance(InstanceSpec);  // does not call the plugin yet
+  ~PluginInstance();
+  PluginInstance(const PluginInstance&) = delete;
+  PluginInstance& operator=(const PluginInstance&) = delete;
+
+  void create();  // once; Error as the plugin words it
+  const Descriptor& descriptor() const { return descriptor_; }
+  LoadedPlugin facts() const;
+  FilesService& files() { return services_.files(); }
+  const std::string& choice_origin() const { return spec_.choice.origin.text; }
+
+  // The table of an interface, cut or filled to our size. Error{config} when there is none or it is too short.
+  template <class Table>
+  Table table(const char* id) const;
+
+  // Calls the plugin: body() returns its shale_status*. `doing` is for messages ("plan"). What it throws although it must
+  // not, and what it answers, becomes an Error; a thrown exception has the code `thrown`.
+  template <class F>
+  void call(const char* doing, Code thrown, F&& body) const;
+
+  // The Error of a status. Bad options get file:line:col of the value.
+  [[noreturn]] void raise(Status, const char* doing) const;
+  // Error{config} for an answer that the core refuses although the plugin saw nothing wrong with it.
+  [[noreturn]] void refuse(Code, const std::string& why) const;
+
+ private:
+  const void* find_interface(const char* id) const;
+  [[noreturn]] void threw(const char* doing, Code, const std::string& what) const;
+  [[noreturn]] void bad_table(const char* id, const void* table, std::size_t baseline) const;
+  std::string label(bool with_path) const;
+
+  InstanceSpec spec_;
+  const Descriptor& descriptor_;
+  Services services_;
+  shale_host host_;
+  void* self_ = nullptr;
+  bool created_ = false;
+
+ public:
+  void* self() const { return self_; }
+};
+
+template <class Table>
+Table PluginInstance::table(const char* id) const {
+  const void* theirs = find_interface(id);
+  Table mine;
+  if (!take(static_cast<const Table*>(theirs), mine)) bad_table(id, theirs, kBaseline<Table>);
+  return mine;
+}
+
+template <class F>
+void PluginInstance::call(const char* doing, Code thrown, F&& body) const {
+  Status status;
+  try {
+    status.reset(body());
+  } catch (const std::exception& e) {
+    threw(doing, thrown, e.what());
+  } catch (...) {
+    threw(doing, thrown, "of unknown type");
+  }
+  if (status) raise(std::move(status), doing);
+}
+
+}  // namespace shale
