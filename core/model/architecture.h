@@ -23,11 +23,15 @@ struct Architecture {
   std::optional<RopeScaling> rope_scaling;
   bool tied = false;            // the head uses the embedding's weight
   bool attention_bias = false;  // biases on q, k, v, o projections
+  bool mlp_bias = false;        // biases on gate, up, down projections
 };
 
 std::vector<std::string> flavor_names();
 Architecture flavor(const std::string& name);               // Error{config} with the nearest name
 Architecture read_architecture(const std::string& folder);  // <folder>/config.json; Error{input} naming file and key
-std::string config_json(const Architecture&);               // the same in config.json spelling
+
+// The same in config.json spelling, as transformers 4 and 5 read it. What an Architecture does not hold (token ids,
+// dtype) is for the writer of a folder to add.
+std::string config_json(const Architecture&);
 
 }  // namespace shale

@@ -3,14 +3,18 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
 namespace shale {
 
+struct Architecture;
+
 using Shape = std::vector<std::int64_t>;
 
 std::int64_t numel(const Shape&);  // 1 for the empty shape
+std::string shape_text(const Shape&);  // "32000, 768"
 
 // What a parameter is; bits, as in sdk/include/shale/services.h.
 enum ParameterRole : std::uint32_t {
@@ -45,5 +49,10 @@ struct ModelInfo {
   std::int64_t numel() const;   // of all owned parameters, frozen ones too
   std::vector<int> run_order() const;  // `order`, filled in when empty
 };
+
+// The units of a Llama 2/3 decoder: "embedding", "layers.0" ..., "head". In a layer the weights of q, k, v and those of
+// gate, up stand side by side, biases follow all weights. `frozen` holds patterns of parameter names that do not train
+// ("*" matches anything); a pattern that matches nothing is Error{config} with the nearest name.
+ModelInfo describe(const Architecture&, std::span<const std::string> frozen = {});
 
 }  // namespace shale

@@ -34,13 +34,14 @@ struct Model {
   std::vector<UnitForward> forward;  // one per unit of info
 };
 
-// Builds the units of a Llama 2/3 decoder. `frozen` holds patterns of parameter names that do not train ("*" matches
-// anything); a pattern that matches nothing is Error{config}. max_seq_len: the longest T that will be run.
+// Builds the units of describe(architecture, frozen). max_seq_len: the longest T that will be run. Allocates nothing; the
+// rotary table is made at the first forward on a device and kept. The forward functions may be called from any thread.
 Model make_model(const Architecture&, std::span<const std::string> frozen, std::int64_t max_seq_len);
 
-// First value of a parameter, elements [begin, end) of its row-major order, float64: depends on (seed, name, element)
-// only, not on the rank, world size or thread. Norms are 1; matrices normal with the standard deviation of the
-// architecture.
+// First value of a parameter, elements [begin, end) of its row-major order, float64 on the CPU: depends on (seed, name,
+// element) only, not on the rank, world size or thread. Norms are 1, biases 0, matrices normal with standard deviation
+// init_std; those that write into the residual stream (o_proj, down_proj) have init_std / sqrt(2 n_layers), so that its
+// variance does not grow with depth.
 at::Tensor initial_values(const Architecture&, const ParameterInfo&, std::uint64_t seed, std::int64_t begin,
                           std::int64_t end);
 

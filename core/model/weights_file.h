@@ -21,8 +21,9 @@ class WeightsFolder {
   static std::unique_ptr<WeightsFolder> open(const std::string& folder);
   virtual ~WeightsFolder() = default;
 
-  // Every parameter of the model is there with its shape and there is nothing it does not know (rotary buffers are
-  // passed over; a head stored although tied must equal the embedding). Error{input} listing what does not fit.
+  // Every parameter of the model is there with its shape in a floating dtype, and there is nothing the model does not
+  // know (rotary buffers are passed over; a head stored although tied must equal the embedding, which is read for it).
+  // Error{input} listing what does not fit.
   virtual void match(const ModelInfo&, const Architecture&) const = 0;
 
   // Elements [begin, end) of the parameter's row-major order, in the file's dtype; at most that many bytes are read.
