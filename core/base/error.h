@@ -40,7 +40,7 @@ class Error : public std::exception {
 // Throws Error; the text is the concatenation of the parts, as str() writes them.
 template <class... Parts>
 [[noreturn]] void fail(Code code, const Parts&... parts) {
-  throw Error(code, str(parts...));
+  throw Error(code, shale::str(parts...));
 }
 
 // For invariants of our own: a failure is Code::internal, a bug.
