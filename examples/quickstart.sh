@@ -17,7 +17,7 @@ text=build/kjv.txt
 
 run=build/quickstart
 rm -rf $run
-build/bin/shale train configs/quickstart.toml --nproc 2
+build/shale train configs/quickstart.toml --nproc 2
 
 echo
 python3 - $text $run/metrics.jsonl <<'PY'
@@ -31,4 +31,4 @@ if not losses[-1] < entropy - 0.5:
     sys.exit("quickstart: the loss should have fallen well below that")
 PY
 echo
-build/bin/shale generate configs/quickstart.toml --prompt "And God said unto " --tokens 300
+build/shale generate configs/quickstart.toml --prompt "And God said unto " --tokens 300
