@@ -1,0 +1,35 @@
+// What a run will take before it takes it: memory of a rank, bytes on the wire, from the plans alone.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "core/comm/topology.h"
+#include "core/engine/memory.h"
+#include "core/model/model.h"
+#include "core/precision/policy.h"
+#include "core/sharding/plan.h"
+
+namespace shale {
+
+struct Workload {
+  std::int64_t micro_batch = 1, seq_len = 1;  // per rank and micro-step
+  int micro_steps = 1;
+  bool checkpoint_layers = false;
+};
+
+struct Forecast {
+  // Bytes of a rank. activations: the most that is alive at once in forward and backward, temporaries included.
+  std::int64_t masters = 0, moments = 0, grad_shards = 0, slots = 0, grad_slots = 0, activations = 0;
+  std::int64_t tensors() const { return masters + moments + grad_shards + slots + grad_slots + activations; }
+  std::int64_t process = 0;  // libraries and heap of a process before the first tensor
+  std::int64_t total() const { return tensors() + process; }
+  // Payload a rank sends per step.
+  std::int64_t gather_bytes = 0, reduce_bytes = 0, replica_bytes = 0;
+};
+
+Forecast forecast(const Model&, const MemoryPlan&, const ShardPlan&, const Topology&, const Workload&);
+
+std::string describe(const Forecast&);  // a few lines for people
+
+}  // namespace shale

@@ -1,0 +1,227 @@
+#include "core/train/load.h"
+
+#include <filesystem>
+#include <set>
+
+#include <ATen/ops/empty.h>
+
+#include "core/base/error.h"
+#include "core/checkpoint/snapshot.h"
+#include "core/loader/plugins.h"
+#include "core/model/weights_file.h"
+
+namespace shale {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool has_weights(const std::string& folder) {
+  return fs::exists(folder + "/model.safetensors") || fs::exists(folder + "/model.safetensors.index.json");
+}
+
+void load_hf(Run& run, const std::string& folder) {
+  const auto file = WeightsFolder::open(folder);
+  file->match(run.model.info, run.model.architecture);
+  run.engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
+    return file->read(p.name, begin, end);
+  });
+}
+
+std::string shape_text(const std::vector<std::int64_t>& shape) {
+  std::vector<std::string> sizes;
+  for (auto n : shape) sizes.push_back(str(n));
+  return "[" + join(sizes, ", ") + "]";
+}
+
+// What a snapshot must hold to be this model's, by name.
+void match(const Run& run, const SnapshotReader& reader, const std::string& path) {
+  std::set<std::string> known;
+  std::vector<std::string> missing, strange;
+  for (auto& unit : run.model.info.units)
+    for (auto& p : unit.parameters) {
+      known.insert(p.name);
+      const auto* item = reader.find(ItemRole::weight, p.name, "weight");
+      if (!item) missing.push_back(p.name);
+      else if (item->shape != p.shape)
+        fail(Code::checkpoint, path, ": ", p.name, " has shape ", shape_text(item->shape), ", the model's is ",
+             shape_text(p.shape));
+    }
+  for (auto& item : reader.items())
+    if (item.role == ItemRole::weight && item.alias_of.empty() && !known.count(item.name)) strange.push_back(item.name);
+  const auto report = [&](const std::vector<std::string>& names, const char* what) {
+    if (names.empty()) return;
+    fail(Code::checkpoint, path, ": ", names.size(), " parameter(s) ", what, ", first ", names.front(),
+         "; is it a snapshot of another model?");
+  };
+  report(missing, "of the model are not in the snapshot");
+  report(strange, "of the snapshot are not in the model");
+}
+
+at::Tensor read_part(SnapshotReader& reader, const Item& item, std::int64_t begin, std::int64_t n) {
+  auto to = at::empty({n}, at::TensorOptions(item.dtype));
+  reader.read(item, begin, to);
+  return to;
+}
+
+void load_weights(Run& run, SnapshotReader& reader) {
+  run.engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
+    return read_part(reader, *reader.find(ItemRole::weight, p.name, "weight"), begin, end - begin);
+  });
+}
+
+// Parameters that were frozen when the snapshot was made have no moments: they start at zero.
+void load_optimizer(Run& run, SnapshotReader& reader, const std::string& path) {
+  std::vector<std::string> without;
+  for (auto& [name, updates] : run.optimizer->updates()) {
+    const auto* step = reader.find(ItemRole::optimizer, name, "step");
+    if (!step) without.push_back(name);
+    updates = step ? std::get<std::int64_t>(step->value) : 0;
+  }
+  if (without.size() == run.optimizer->updates().size())
+    fail(Code::checkpoint, path, ": holds no optimizer state; give it as checkpoint.initial_load_path to start from its ",
+         "weights");
+  if (!without.empty())
+    run.around.log.warning(str(path, ": no optimizer state for ", without.size(), " parameter(s), first ",
+                               without.front(), "; their moments start at zero"));
+  for (auto& shard : run.engine->shards()) {
+    if (!shard.grad.defined()) continue;
+    for (auto& piece : shard.pieces) {
+      const auto& r = piece.range;
+      const auto load = [&](const char* key, const at::Tensor& to) {
+        const auto* item = reader.find(ItemRole::optimizer, piece.parameter->name, key);
+        auto part = to.narrow(0, r.shard_begin, r.count);
+        if (item) part.copy_(read_part(reader, *item, r.parameter_begin, r.count));
+        else part.zero_();
+      };
+      load("exp_avg", shard.exp_avg);
+      load("exp_avg_sq", shard.exp_avg_sq);
+    }
+  }
+}
+
+template <class T>
+T run_value(const SnapshotReader& reader, const std::string& key) {
+  const auto* item = reader.find(ItemRole::run, "run", key);
+  if (!item || !std::holds_alternative<T>(item->value))
+    fail(Code::checkpoint, "the snapshot of step ", reader.step(), " has no run state ", key);
+  return std::get<T>(item->value);
+}
+
+// The configuration wins over what the snapshot was made with; where that changes the run, it is said.
+void tell_changes(const Run& run, const SnapshotReader& reader) {
+  const auto tell = [&](const std::string& key, auto before, auto after) {
+    if (before != after)
+      run.around.log.warning(str(key, " was ", before, " when the snapshot was made and is ", after,
+                                 " now; the configuration wins"));
+  };
+  tell("optimizer.lr", run_value<double>(reader, "lr"), run.schedule.lr);
+  tell("the number of steps of the schedule", run_value<std::int64_t>(reader, "total_steps"), run.schedule.total_steps);
+  tell("debug.seed", run_value<std::int64_t>(reader, "seed"), run.config().debug.seed);
+  tell("training.seq_len", run_value<std::int64_t>(reader, "seq_len"), run.config().training.seq_len);
+}
+
+void load_progress(Run& run, const SnapshotReader& reader) {
+  run.progress.step = run_value<std::int64_t>(reader, "step");
+  run.progress.tokens = run_value<std::int64_t>(reader, "tokens");
+  run.progress.cursor.next = run_value<std::int64_t>(reader, "data.next");
+  LossScaler::State s;
+  s.scale = run_value<double>(reader, "loss_scale.scale");
+  s.clean = static_cast<int>(run_value<std::int64_t>(reader, "loss_scale.clean"));
+  s.overflows = static_cast<int>(run_value<std::int64_t>(reader, "loss_scale.overflows"));
+  s.skips = static_cast<int>(run_value<std::int64_t>(reader, "loss_scale.skips"));
+  run.scaler->restore(s);
+}
+
+Item value_item(ItemRole role, const std::string& name, const std::string& key, ItemValue value) {
+  Item item;
+  item.kind = ItemKind::value, item.role = role, item.name = name, item.key = key, item.value = std::move(value);
+  return item;
+}
+
+std::vector<Item> value_items(Run& run) {
+  std::vector<Item> items;
+  const auto add = [&](const char* key, ItemValue v) { items.push_back(value_item(ItemRole::run, "run", key, v)); };
+  add("step", run.progress.step), add("tokens", run.progress.tokens), add("data.next", run.progress.cursor.next);
+  const auto scale = run.scaler->state();
+  add("loss_scale.scale", scale.scale), add("loss_scale.clean", std::int64_t{scale.clean});
+  add("loss_scale.overflows", std::int64_t{scale.overflows}), add("loss_scale.skips", std::int64_t{scale.skips});
+  add("lr", run.schedule.lr), add("total_steps", run.schedule.total_steps);
+  add("seed", run.config().debug.seed), add("seq_len", run.config().training.seq_len);
+  add("plugins", run.around.plugins.describe());
+  for (auto& [name, updates] : run.optimizer->updates())
+    items.push_back(value_item(ItemRole::optimizer, name, "step", updates));
+  if (run.model.architecture.tied) {
+    Item alias;
+    alias.name = "lm_head.weight", alias.key = "weight", alias.alias_of = "model.embed_tokens.weight";
+    for (auto& p : run.model.info.units.front().parameters)
+      if (p.name == alias.alias_of) alias.shape = p.shape;
+    items.push_back(alias);
+  }
+  return items;
+}
+
+std::vector<Piece> pieces_of(Engine& engine) {
+  std::vector<Piece> pieces;
+  for (auto& shard : engine.shards()) {
+    if (!shard.writer) continue;
+    for (auto& part : shard.pieces) {
+      const auto add = [&](ItemRole role, const char* key, const at::Tensor& from) {
+        Item item;
+        item.role = role, item.name = part.parameter->name, item.key = key;
+        item.dtype = from.scalar_type(), item.shape = part.parameter->shape;
+        auto data = from.narrow(0, part.range.shard_begin, part.range.count).cpu();
+        pieces.push_back({item, part.range.parameter_begin, data});
+      };
+      add(ItemRole::weight, "weight", shard.master);
+      if (!shard.grad.defined()) continue;
+      add(ItemRole::optimizer, "exp_avg", shard.exp_avg);
+      add(ItemRole::optimizer, "exp_avg_sq", shard.exp_avg_sq);
+    }
+  }
+  return pieces;
+}
+
+}  // namespace
+
+void first_weights(Run& run) {
+  const auto& c = run.config();
+  const auto& path = c.checkpoint.initial_load_path;
+  if (!path.empty() && !format_of(path).empty()) {
+    const auto reader = SnapshotReader::open(path, run.around.plugins.checkpoint());
+    match(run, *reader, path);
+    load_weights(run, *reader);
+    if (!c.checkpoint.initial_load_model_only) load_optimizer(run, *reader, path);
+    return;
+  }
+  if (!path.empty() && !has_weights(path))
+    fail(Code::checkpoint, c.origin("checkpoint.initial_load_path").text, ": [checkpoint] initial_load_path ", path,
+         " is neither a complete snapshot nor a folder with model.safetensors");
+  if (!path.empty()) return load_hf(run, path);
+  if (!c.model.hf_assets_path.empty() && has_weights(c.model.hf_assets_path)) return load_hf(run, c.model.hf_assets_path);
+  const auto seed = static_cast<std::uint64_t>(c.debug.seed);
+  run.engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
+    return initial_values(run.model.architecture, p, seed, begin, end);
+  });
+}
+
+void resume(Run& run, const std::string& snapshot) {
+  const auto reader = SnapshotReader::open(snapshot, run.around.plugins.checkpoint());
+  match(run, *reader, snapshot);
+  load_weights(run, *reader);
+  load_optimizer(run, *reader, snapshot);
+  load_progress(run, *reader);
+  tell_changes(run, *reader);
+}
+
+void save(Run& run, const std::string& checkpoints) {
+  SnapshotSpec spec;
+  spec.root = checkpoints, spec.step = static_cast<std::uint64_t>(run.progress.step);
+  spec.pieces = pieces_of(*run.engine);
+  spec.items = value_items(run);
+  spec.model_json = config_json(run.model.architecture), spec.config_text = run.config().text;
+  save_snapshot(run.everyone(), run.around.plugins.checkpoint(), spec);
+  if (run.around.world.rank() == 0)
+    retain(checkpoints, static_cast<int>(run.config().checkpoint.keep_latest_k), run.config().checkpoint.resume);
+}
+
+}  // namespace shale

@@ -1,0 +1,71 @@
+#include "core/train/loop.h"
+
+#include "core/base/text.h"
+#include "core/train/evaluate.h"
+#include "core/train/load.h"
+#include "core/train/report.h"
+#include "core/train/run_folder.h"
+#include "core/train/signals.h"
+#include "core/train/step.h"
+
+namespace shale {
+namespace {
+
+bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
+
+void after_step(Run& run, const RunFolder& folder, Reporter& reporter, const StepReport& report) {
+  const auto& c = run.config();
+  const bool last = report.step == run.total_steps || report.stop_signal != 0;
+  if (run.validation && (due(report.step, c.validation.freq) || report.step == run.total_steps))
+    reporter.validation(run, validation_loss(run));
+  if (c.checkpoint.enable && (last || due(report.step, c.checkpoint.interval))) {
+    save(run, folder.checkpoints);
+    reporter.note(str("step ", report.step, ": saved a snapshot in ", folder.checkpoints));
+  }
+}
+
+int leave(Reporter& reporter, const Run& run, const StepReport& report) {
+  if (report.stop_signal == 0) return 0;
+  reporter.note(str("stopped by signal ", report.stop_signal, " after step ", report.step,
+                    run.config().checkpoint.enable ? "" : "; checkpoint.enable is off, so nothing was saved"));
+  return 128 + report.stop_signal;
+}
+
+void tell_start(Run& run, const RunFolder& folder, Reporter& reporter) {
+  const auto& c = run.config();
+  reporter.note(str("model ", run.model.architecture.name, ", ", run.model.info.numel(), " parameters; ",
+                    run.around.world.size(), " rank(s); sharding ", c.sharding.plugin, ", precision ",
+                    c.precision.plugin, "; ", run.data->sequences(), " sequences of ", c.training.seq_len,
+                    " tokens, ", run.data->global_batch(), " a step; run folder ", folder.path));
+  if (!folder.resume_from.empty())
+    reporter.note(str("resumed from ", folder.resume_from, " after step ", run.progress.step));
+  else if (c.checkpoint.resume == "auto")
+    reporter.note("resume = \"auto\": no snapshot yet, starting at step 0");
+}
+
+}  // namespace
+
+int train(const Surroundings& s) {
+  const StopSignals signals;
+  const std::function<int()> received = [&] { return signals.received(); };
+  const auto folder = open_run_folder(s.world.everyone(), s.config);
+  const auto run = prepare(s);
+  run->stop_signal = &received;
+  if (!folder.resume_from.empty()) resume(*run, folder.resume_from);
+  if (s.world.rank() == 0) write_run_files(folder, s.config, s.plugins.describe());
+
+  Reporter reporter(*run, folder.path);
+  tell_start(*run, folder, reporter);
+  StepReport report;
+  while (run->progress.step < run->total_steps && report.stop_signal == 0) {
+    report = train_step(*run);
+    reporter.step(*run, report);
+    after_step(*run, folder, reporter, report);
+  }
+  if (reporter.tokens_per_second() > 0)
+    reporter.note(str("done: ", run->progress.step, " steps, ", run->progress.tokens, " tokens, ",
+                      static_cast<std::int64_t>(reporter.tokens_per_second()), " tokens/s after the first step"));
+  return leave(reporter, *run, report);
+}
+
+}  // namespace shale

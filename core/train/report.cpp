@@ -1,0 +1,121 @@
+#include "core/train/report.h"
+
+#include <cstdio>
+#include <sys/resource.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include <nlohmann/json.hpp>
+
+#include "core/base/error.h"
+#include "core/base/text.h"
+
+namespace shale {
+namespace {
+
+std::string format(const char* pattern, double value) {
+  char text[64];
+  std::snprintf(text, sizeof text, pattern, value);
+  return text;
+}
+
+std::string with_commas(double value) {
+  auto digits = format("%.0f", value);
+  for (int i = static_cast<int>(digits.size()) - 3; i > 0; i -= 3) digits.insert(i, ",");
+  return digits;
+}
+
+// Lines up to and including `step`, so that a resumed run does not tell a step twice.
+void keep_until(const std::string& path, std::int64_t step) {
+  std::ifstream in(path);
+  if (!in) return;
+  std::string kept, line;
+  while (std::getline(in, line)) {
+    const auto json = nlohmann::json::parse(line, nullptr, false);
+    if (json.is_object() && json.value("step", std::int64_t{0}) <= step) kept += line + "\n";
+  }
+  in.close();
+  const auto temporary = path + ".new";
+  std::ofstream(temporary, std::ios::trunc) << kept;
+  std::filesystem::rename(temporary, path);
+}
+
+}  // namespace
+
+std::uint64_t peak_rss() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  return static_cast<std::uint64_t>(usage.ru_maxrss) * 1024;
+}
+
+Reporter::Reporter(const Run& run, const std::string& folder) {
+  prints_ = run.around.world.rank() == 0;
+  if (!prints_) return;
+  terminal_ = isatty(STDOUT_FILENO) != 0;
+  log_freq_ = run.config().metrics.log_freq;
+  first_step_ = run.progress.step + 1;
+  const auto path = folder + "/metrics.jsonl";
+  keep_until(path, run.progress.step);
+  metrics_.open(path, std::ios::app);
+  if (!metrics_) fail(Code::io, path, ": cannot be written; check job.dump_folder");
+}
+
+std::string Reporter::console_line(const Run& run, const StepReport& r) const {
+  const double tokens = static_cast<double>(tokens_ - logged_tokens_), seconds = seconds_ - logged_seconds_;
+  const double rate = seconds > 0 ? tokens / seconds : static_cast<double>(r.tokens) / r.seconds;
+  const double per_step = r.step > first_step_ ? seconds_ / static_cast<double>(r.step - first_step_) : r.seconds;
+  const double left = per_step * static_cast<double>(run.total_steps - r.step);
+  std::string line = str("step ", r.step, "/", run.total_steps, "  loss ", format("%.4f", r.loss), "  grad_norm ",
+                         format("%.4f", r.grad_norm), "  lr ", format("%.3e", r.lr), "  tokens/s ", with_commas(rate),
+                         "  mem ", human_bytes(static_cast<double>(peak_rss())), "  eta ", human_seconds(left));
+  if (r.skipped) line += "  (skipped: not finite)";
+  return line;
+}
+
+void Reporter::write_metrics(const Run& run, const StepReport& r) {
+  const auto traffic = run.engine->traffic();
+  const auto counts = run.engine->counts();
+  std::int64_t sent = 0, calls = 0;
+  for (auto& op : traffic.ops) sent += op.bytes, calls += op.calls;
+  const nlohmann::ordered_json line{
+      {"step", r.step},           {"loss", r.loss},
+      {"grad_norm", r.grad_norm}, {"lr", r.lr},
+      {"tokens", r.tokens},       {"seconds", r.seconds},
+      {"skipped", r.skipped},     {"peak_rss_bytes", peak_rss()},
+      {"peak_tensor_bytes", run.around.device.peak_allocated()},
+      {"gathers", counts.gathers}, {"reductions", counts.reductions},
+      {"collectives", calls},     {"sent_bytes", sent},
+      {"comm_wait_seconds", traffic.waited}, {"loss_scale", run.scaler->scale()}};
+  // A number that is not finite is written as null: JSON has no other word.
+  metrics_ << line.dump() << std::endl;
+  if (!metrics_) fail(Code::io, "metrics.jsonl: cannot be written; is the disk full?");
+}
+
+void Reporter::step(const Run& run, const StepReport& r) {
+  if (!prints_) return;
+  if (r.step > first_step_) seconds_ += r.seconds, tokens_ += r.tokens;
+  write_metrics(run, r);
+  const bool due = r.step == first_step_ || r.step == run.total_steps || r.step % log_freq_ == 0 || r.stop_signal != 0;
+  if (!due && !terminal_) return;
+  const auto line = console_line(run, r);
+  std::printf(due ? "%s%s%s\n" : "%s%s%s", terminal_ ? "\r" : "", line.c_str(), terminal_ ? "\x1b[K" : "");
+  std::fflush(stdout);
+  if (due) logged_tokens_ = tokens_, logged_seconds_ = seconds_;
+}
+
+void Reporter::validation(const Run& run, double loss) {
+  if (!prints_) return;
+  metrics_ << nlohmann::ordered_json{{"step", run.progress.step}, {"validation_loss", loss}}.dump() << std::endl;
+  note(str("step ", run.progress.step, "/", run.total_steps, "  validation loss ", format("%.4f", loss)));
+}
+
+void Reporter::note(const std::string& text) {
+  if (!prints_) return;
+  std::printf("%s%s%s\n", terminal_ ? "\r" : "", text.c_str(), terminal_ ? "\x1b[K" : "");
+  std::fflush(stdout);
+}
+
+double Reporter::tokens_per_second() const { return seconds_ > 0 ? static_cast<double>(tokens_) / seconds_ : 0; }
+
+}  // namespace shale

@@ -1,0 +1,24 @@
+// The folder of a run: config.toml, plugins.json, metrics.jsonl, checkpoints/. Decides whether a run is new or goes on.
+#pragma once
+
+#include <string>
+
+#include "core/comm/group.h"
+#include "core/config/config.h"
+
+namespace shale {
+
+struct RunFolder {
+  std::string path, checkpoints;
+  std::string resume_from;  // snapshot to go on from, or ""
+};
+
+// Collective; rank 0 looks and all get its answer. resume = "none" refuses a folder that holds an earlier run
+// (Error{config}) unless job.overwrite, which deletes that run; "auto" takes the newest complete snapshot if there is
+// one; a path must be a complete snapshot (Error{checkpoint}).
+RunFolder open_run_folder(Group& everyone, const Config&);
+
+// Rank 0 only: what was resolved, for people and for later runs.
+void write_run_files(const RunFolder&, const Config&, const std::string& plugins_json);
+
+}  // namespace shale

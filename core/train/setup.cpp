@@ -1,0 +1,176 @@
+#include <thread>
+
+#include <ATen/Parallel.h>
+
+#include <filesystem>
+
+#include "core/base/error.h"
+#include "core/base/hash.h"
+#include "core/train/load.h"
+#include "core/train/run.h"
+
+namespace shale {
+namespace {
+
+int micro_steps_of(const Config& c, int world) {
+  if (c.training.global_batch_size <= 0) return 1;
+  return static_cast<int>(c.training.global_batch_size / (c.training.local_batch_size * world));
+}
+
+void set_threads(const Surroundings& s, int local_world) {
+  const int cores = static_cast<int>(std::thread::hardware_concurrency());
+  const auto asked = static_cast<int>(s.config.training.threads);
+  at::set_num_threads(asked > 0 ? asked : std::max(1, cores / local_world));
+}
+
+int local_world(const Topology& t, int rank) {
+  int n = 0;
+  for (auto node : t.node_of_rank) n += node == t.node_of_rank[rank];
+  return n;
+}
+
+// A plan must not depend on the rank; a strategy that does would hang later, far from its cause.
+void agree_on_plans(Run& run) {
+  const auto mine = hash_text(run.plans.sharding.text());
+  const auto all = all_gather_text(run.everyone(), mine);
+  for (std::size_t r = 0; r < all.size(); ++r)
+    if (all[r] != all.front())
+      fail(Code::config, run.config().sharding.origin.text, ": [sharding] plugin ", run.config().sharding.plugin,
+           " made one plan on rank 0 and another on rank ", r, "; a plan must not depend on the rank");
+}
+
+void make_plans(Run& run) {
+  auto& s = run.around;
+  auto& p = run.plans;
+  p.topology = s.world.topology();
+  p.topology.micro_steps = micro_steps_of(s.config, s.world.size());
+  p.topology.cuda = s.device.torch().is_cuda();
+  p.topology.device_arch = s.device.arch(), p.topology.device_bytes = s.device.bytes();
+  p.precision = s.plugins.precision().plan(run.model.info, p.topology);
+  validate(p.precision, run.model.info);
+  p.sharding = s.plugins.sharding().plan(run.model.info, p.topology);
+  validate(p.sharding, run.model.info, p.topology);
+  agree_on_plans(run);
+}
+
+OffloadAsk ask_for(const MemoryPlan& memory, std::size_t units) {
+  OffloadAsk ask;
+  ask.bytes.resize(units);
+  for (std::size_t u = 0; u < units; ++u)
+    for (auto& f : memory.units[u].flats) {
+      const auto bytes = static_cast<std::uint64_t>(f.range.chunk) * c10::elementSize(f.precision.master);
+      ask.bytes[u][static_cast<std::size_t>(MemoryClass::master)] += bytes;
+      if (f.layout.frozen) continue;
+      ask.bytes[u][static_cast<std::size_t>(MemoryClass::moments)] += 2 * bytes;
+      ask.bytes[u][static_cast<std::size_t>(MemoryClass::grads)] += bytes;
+    }
+  return ask;
+}
+
+// Says what the run will take, and ends it here when that cannot fit.
+void look_ahead(Run& run) {
+  const auto& c = run.config();
+  auto& p = run.plans;
+  const auto memory = plan_memory(run.model.info, p.precision, p.sharding, run.around.world.rank(),
+                                  p.topology.micro_steps);
+  p.offload = run.around.plugins.offload().plan(run.model.info, p.topology, ask_for(memory, run.model.info.units.size()));
+  validate(p.offload, run.model.info, p.topology);
+  const Workload work{c.training.local_batch_size, c.training.seq_len, p.topology.micro_steps,
+                      c.activation_checkpoint == "full"};
+  run.forecast = forecast(run.model, memory, p.sharding, p.topology, work);
+  run.around.log.info(describe(run.forecast));
+  const auto here = p.topology.cuda ? 1 : local_world(p.topology, run.around.world.rank());
+  const auto need = static_cast<std::uint64_t>(run.forecast.total()) * here;
+  if (p.topology.device_bytes != 0 && need > p.topology.device_bytes)
+    fail(Code::config, "the run needs ", human_bytes(static_cast<double>(need)), " for ", here, " rank(s), but there are ",
+         human_bytes(static_cast<double>(p.topology.device_bytes)), "; lower training.local_batch_size, set ",
+         "activation_checkpoint.mode = \"full\" or shard over more ranks");
+}
+
+void check_vocabulary(const TokenSource& source, const Architecture& a, const std::string& path) {
+  if (source.largest() >= a.vocab_size)
+    fail(Code::input, path, ": token ", source.largest(), " does not exist in a vocabulary of ", a.vocab_size,
+         "; the tokens belong to another model");
+}
+
+TokenFormat token_format(const std::string& name) {
+  if (name == "text") return TokenFormat::text;
+  if (name == "nanogpt") return TokenFormat::nanogpt;
+  if (name == "llmc") return TokenFormat::llmc;
+  return TokenFormat::detect;
+}
+
+std::unique_ptr<Sampler> open_data(const Run& run, const std::string& path, SamplerOptions options) {
+  const auto& c = run.config();
+  std::shared_ptr<const TokenSource> source = open_tokens(path, token_format(c.training.dataset), run.around.log);
+  check_vocabulary(*source, run.model.architecture, path);
+  options.seq_len = c.training.seq_len;
+  options.world = run.around.world.size(), options.rank = run.around.world.rank();
+  options.seed = static_cast<std::uint64_t>(c.debug.seed);
+  return std::make_unique<Sampler>(source, options, run.around.log);
+}
+
+void make_data(Run& run) {
+  const auto& c = run.config();
+  SamplerOptions options;
+  options.micro_batch = c.training.local_batch_size, options.micro_steps = run.plans.topology.micro_steps;
+  options.shuffle = c.training.shuffle;
+  run.data = open_data(run, c.training.dataset_path, options);
+  if (!c.validation.enable) return;
+  options.micro_batch = c.validation.local_batch_size > 0 ? c.validation.local_batch_size : options.micro_batch;
+  options.micro_steps = 1, options.shuffle = false;
+  run.validation = open_data(run, c.validation.dataset_path, options);
+}
+
+void make_length(Run& run) {
+  const auto& c = run.config();
+  run.total_steps = c.training.steps;
+  if (c.training.epochs > 0) {
+    const auto sequences = run.data->sequences() * c.training.epochs;
+    run.total_steps = sequences / run.data->global_batch();
+    if (const auto rest = sequences % run.data->global_batch())
+      run.around.log.warning(str(rest, " sequences at the end of the last epoch do not fill a global batch of ",
+                                 run.data->global_batch(), " and are dropped"));
+    if (run.total_steps == 0)
+      fail(Code::input, c.training.dataset_path, ": ", sequences, " sequences do not fill one global batch of ",
+           run.data->global_batch());
+  }
+  const auto& l = c.lr_scheduler;
+  run.schedule = {c.optimizer.lr, l.min_lr_factor, l.warmup_steps,
+                  l.total_steps > 0 ? l.total_steps : run.total_steps, l.decay_ratio, l.decay_type};
+}
+
+void make_optimizer(Run& run) {
+  const auto& o = run.config().optimizer;
+  std::vector<std::string> trainable;
+  for (auto& unit : run.model.info.units)
+    for (auto& p : unit.parameters)
+      if (!p.frozen) trainable.push_back(p.name);
+  if (trainable.empty())
+    fail(Code::config, run.config().origin("model.frozen").text, ": [model] frozen leaves no parameter to train");
+  const AdamWOptions options{o.beta1, o.beta2, o.eps, o.weight_decay, o.decay_norms};
+  run.optimizer = std::make_unique<AdamW>(options, trainable);
+  run.scaler = std::make_unique<LossScaler>(run.plans.precision.loss_scale);
+}
+
+}  // namespace
+
+std::unique_ptr<Run> prepare(const Surroundings& s) {
+  auto run = std::make_unique<Run>(s);
+  const auto& m = s.config.model;
+  const auto architecture = m.hf_assets_path.empty() ? flavor(m.flavor) : read_architecture(m.hf_assets_path);
+  run->model = make_model(architecture, m.frozen, s.config.training.seq_len);
+  make_plans(*run);
+  set_threads(s, local_world(run->plans.topology, s.world.rank()));
+  make_data(*run);
+  make_length(*run);
+  look_ahead(*run);
+  make_optimizer(*run);
+  const EngineOptions options{s.world.rank(), run->plans.topology.micro_steps,
+                              s.config.activation_checkpoint == "full", s.device.torch()};
+  run->engine = std::make_unique<Engine>(run->model, run->plans.precision, run->plans.sharding, s.make_group, options);
+  first_weights(*run);
+  return run;
+}
+
+}  // namespace shale

@@ -1,0 +1,15 @@
+// SIGINT and SIGTERM ask the run to stop after the step; a second one ends the process at once.
+#pragma once
+
+namespace shale {
+
+// Installs the handlers for its lifetime; the number of the signal received so far, or 0. One at a time.
+class StopSignals {
+ public:
+  StopSignals();
+  ~StopSignals();
+  StopSignals(const StopSignals&) = delete;
+  int received() const;
+};
+
+}  // namespace shale
