@@ -19,7 +19,9 @@ struct FormatTraits {
   std::uint64_t file_bytes = 0;        // most data one write call should get; 0 = any
 };
 
-struct WriteEntry {  // one box of a tensor, or one item that is not a tensor
+// One box of a tensor, or one item that is not a tensor. An item of kind bytes has dtype byte and shape {length}, here
+// and in an Index, where one box {0} + {length} says where it is.
+struct WriteEntry {
   const Item* item = nullptr;
   const Box* box = nullptr;  // tensors only
   std::uint64_t bytes = 0;
@@ -32,7 +34,7 @@ struct WriteCall {
   int part = 0, n_parts = 1;      // of this writer
   int first_part = 0, all_parts = 1;
   Folder* folder = nullptr;       // open for writing
-  std::span<const WriteEntry> entries;  // sorted by item id, then box
+  std::span<const WriteEntry> entries;  // sorted by role, name, key, then box
   std::string* report = nullptr;  // appended to; handed to finish
 };
 

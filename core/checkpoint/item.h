@@ -31,8 +31,19 @@ struct Item {
 struct Box {
   std::vector<std::int64_t> begin, extent;
   std::int64_t numel() const;
+  bool empty() const { return numel() == 0; }
   bool operator==(const Box&) const = default;
 };
+
+// The order of items in files and lists: by role, name, key.
+bool item_before(const Item&, const Item&);
+// "" or what is wrong with a name or key: 1..255 bytes, no blanks, control characters, quotes or backslashes.
+std::string name_problem(const std::string&);
+// Elements of a shape; Error{checkpoint} when a dimension is negative or the bytes exceed 63 bits.
+std::int64_t checked_numel(const std::vector<std::int64_t>& shape, std::size_t width, const std::string& where);
+const char* dtype_name(at::ScalarType);  // "float32"; "" for one that no snapshot holds
+// Of such a name; Error{checkpoint} for another.
+at::ScalarType dtype_of_name(const std::string&, const std::string& where);
 
 Box whole(const std::vector<std::int64_t>& shape);
 // Elements [begin, end) of the row-major order as at most 2 ndim - 1 boxes, in order.
