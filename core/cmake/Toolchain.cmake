@@ -1,5 +1,6 @@
 # Language level, warnings, linker and compiler cache for the whole tree.
 include_guard(GLOBAL)
+set(CMAKE_INSTALL_LIBDIR lib CACHE PATH "bin/shale looks for its plugins in ../lib/shale/plugins")
 include(GNUInstallDirs)
 
 if(NOT CMAKE_BUILD_TYPE)
