@@ -1,5 +1,5 @@
-# cmake --install: a prefix that can be moved. bin/shale, lib/shale/plugins/*.so, include/shale/*.h and the CMake package
-# of the SDK. Only the path of LibTorch stays as it was built.
+# cmake --install: a prefix that can be moved. bin/shale, lib/shale/plugins/*.so, include/shale/*.h and the CMake
+# package of the SDK. Only the path of LibTorch stays as it was built.
 include_guard(GLOBAL)
 include(CMakePackageConfigHelpers)
 

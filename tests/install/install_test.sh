@@ -14,12 +14,14 @@ for file in bin/shale include/shale/plugin.h include/shale/plugin.hpp lib/cmake/
   lib/cmake/shale/plugin.map lib/shale/plugins/sharding_full_shard.so; do
   [ -e "$prefix/$file" ] || fail "$file was not installed"
 done
-! grep -rlF -e "$source" -e "$work/first" "$prefix/lib/cmake" "$prefix/include" || fail "the package names the source tree"
+! grep -rlF -e "$source" -e "$work/first" "$prefix/lib/cmake" "$prefix/include" ||
+  fail "the package names the source tree"
 
 # Out of tree, from copies: nothing of the repository is reachable.
 for example in smallest_c smallest_cpp; do
   cp -r "$source/examples/$example" "$work/$example"
-  cmake -S "$work/$example" -B "$work/$example/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null || fail "$example: configure"
+  cmake -S "$work/$example" -B "$work/$example/build" -DCMAKE_PREFIX_PATH="$prefix" >/dev/null ||
+    fail "$example: configure"
   cmake --build "$work/$example/build" >/dev/null || fail "$example: build"
 done
 gcc -std=c11 -O2 -fPIC -shared -fvisibility=hidden -Wall -Wextra -Werror -I"$prefix/include" \
