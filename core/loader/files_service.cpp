@@ -39,6 +39,14 @@ struct FilesService::Calls {
       return nullptr;
     });
   }
+  static shale_status* reserve(void* ctx, shale_file* file, std::uint64_t bytes) {
+    return guarded([&]() -> shale_status* {
+      if (!service(ctx).is_open(file)) return bad("file", "is not open");
+      if (!file->writing) return bad("file", "is read only");
+      file->file->reserve(bytes);
+      return nullptr;
+    });
+  }
   static shale_status* open(void* ctx, shale_folder* folder, shale_str name, shale_file** out, std::uint64_t* size) {
     return guarded([&]() -> shale_status* {
       if (!service(ctx).lent(folder)) return bad("folder", "is not lent to this hook");
@@ -90,7 +98,7 @@ struct FilesService::Calls {
 
 FilesService::FilesService() {
   table_ = {sizeof table_, 0,           this,           Calls::create, Calls::append, Calls::open,
-            Calls::read,   Calls::close, Calls::rename, Calls::list};
+            Calls::read,   Calls::close, Calls::rename, Calls::list, Calls::reserve};
 }
 
 shale_status* FilesService::add_file(shale_folder* folder, std::unique_ptr<File> file, bool writing, shale_file** out) {
