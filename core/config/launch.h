@@ -13,16 +13,17 @@ namespace shale {
 struct Launch {
   int rank = 0, world = 1, local_rank = 0, local_world = 1;
   std::string master = "127.0.0.1";
-  int port = 0;                 // 0 with world 1: no network at all; 0 with spawn: any free one
-  bool agent_store = false;     // the launcher already serves the store: every rank is a client
-  std::string prefix;           // store key prefix, from the restart count
+  int port = 0;              // 0 with world 1: no network at all; 0 with spawn: any free one
+  bool agent_store = false;  // the launcher already serves the store: every rank is a client
+  std::string prefix;        // store key prefix, from the restart count
   // > 0: this process is asked to start that many local ranks itself. Then rank is that of the first of them,
   // local_world = spawn, and world counts those of other hosts too.
   int spawn = 0;
   std::string source = "single process";  // who won: "--nproc", "RANK", "OMPI_COMM_WORLD_RANK", ...
-  std::string interface_name;   // network interface to bind, from GLOO_SOCKET_IFNAME; "" = by route to the master
-  std::string error_file;       // TORCHELASTIC_ERROR_FILE, or ""
+  std::string interface_name;  // network interface to bind, from GLOO_SOCKET_IFNAME; "" = by route to the master
+  std::string error_file;      // TORCHELASTIC_ERROR_FILE, or ""
   double init_timeout = 300, timeout = 100;  // seconds: start-up, and any later wait
+  int listen_fd = -1;  // rank 0 of a local launch: the listening socket its store takes over, so nobody steals the port
 };
 
 // nproc: the value of --nproc, 0 = not given. Error{config} naming the variables that contradict each other.

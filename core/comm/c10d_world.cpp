@@ -1,0 +1,308 @@
+#include "core/comm/c10d_world.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <thread>
+#include <type_traits>
+
+#include <torch/csrc/distributed/c10d/PrefixStore.hpp>
+#include <torch/csrc/distributed/c10d/TCPStore.hpp>
+
+#include "core/base/clock.h"
+#include "core/base/error.h"
+#include "core/comm/c10d_group.h"
+#include "core/comm/local_group.h"
+#include "core/comm/net.h"
+#include "core/comm/rank_claim.h"
+
+namespace shale {
+namespace {
+
+using Milliseconds = std::chrono::milliseconds;
+using Keys = std::vector<std::string>;
+
+constexpr double kSlice = 0.2;        // seconds: the store's connection is shared, so no wait may hold it for long
+constexpr double kHandshake = 8;      // seconds within which whoever listens at the port must answer as the store
+constexpr double kFarewell = 5;       // seconds rank 0 keeps the store for ranks that are still connecting
+constexpr const char* kDuplicate = "duplicate";
+
+Milliseconds milliseconds(double seconds) {
+  return Milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1e3)));
+}
+
+// The job's keys in the TCPStore. Waits in slices; else one waiting thread would block all others, and the limit.
+class JobStore final : public c10d::PrefixStore {
+ public:
+  using c10d::PrefixStore::PrefixStore;
+  void wait(const Keys& keys) override { wait(keys, getTimeout()); }
+  void wait(const Keys& keys, const Milliseconds& timeout) override {
+    const double end = now() + std::chrono::duration<double>(timeout).count();
+    while (!wait_slice(keys, std::min(kSlice, end - now()))) {
+      if (now() >= end) {
+        C10_THROW_ERROR(DistStoreError, str("Timed out waiting for store key ", keys.empty() ? "" : keys[0]));
+      }
+    }
+  }
+  std::vector<uint8_t> get(const std::string& key) override {
+    wait({key}, getTimeout());
+    return PrefixStore::get(key);
+  }
+  std::vector<std::vector<uint8_t>> multiGet(const Keys& keys) override {
+    wait(keys, getTimeout());
+    return PrefixStore::multiGet(keys);
+  }
+  // True once all keys are there; false after `seconds`.
+  bool wait_slice(const Keys& keys, double seconds) {
+    try {
+      PrefixStore::wait(keys, milliseconds(seconds));
+      return true;
+    } catch (const c10::DistStoreError&) {
+      return false;
+    }
+  }
+};
+using JobStorePtr = c10::intrusive_ptr<JobStore>;
+
+std::string text_of(const std::vector<uint8_t>& bytes) { return {bytes.begin(), bytes.end()}; }
+std::vector<uint8_t> bytes_of(const std::string& text) { return {text.begin(), text.end()}; }
+
+class C10dStore final : public Store {
+ public:
+  C10dStore(JobStorePtr job, int rank) : job_(std::move(job)), rank_(rank) {}
+  void set(const std::string& key, const std::string& value) override {
+    guarded(key, [&] { job_->set(user(key), bytes_of(value)); });
+  }
+  std::string get(const std::string& key) override {
+    return guarded(key, [&] { return text_of(job_->get(user(key))); });
+  }
+  std::int64_t add(const std::string& key, std::int64_t by) override {
+    return guarded(key, [&] { return job_->add(user(key), by); });
+  }
+
+ private:
+  static std::string user(const std::string& key) { return "user/" + key; }
+
+  template <class Call>
+  std::invoke_result_t<Call> guarded(const std::string& key, Call&& call) {
+    try {
+      return call();
+    } catch (const std::exception& error) {
+      const std::string reason = plain_reason(error);
+      if (is_timeout(reason)) {
+        const double limit = std::chrono::duration<double>(job_->getTimeout()).count();
+        fail(Code::dist, "rank ", rank_, ": no rank set \"", key, "\" in the job's store within ", limit, " s");
+      }
+      const std::string text = str("rank ", rank_, ": the job's store is gone, asking for \"", key, "\" (", reason, ")");
+      throw Error(Code::dist, text).mark_secondary();
+    }
+  }
+
+  JobStorePtr job_;
+  int rank_;
+};
+
+std::string place(const Launch& launch) { return str(launch.master, ":", launch.port); }
+
+// Until somebody listens there: c10d's own retry sleeps a second at a time and writes warnings.
+void wait_for_server(const Launch& launch, double end, RankClaim& claim) {
+  for (double pause = 0.005;; pause = std::min(0.2, pause * 1.5)) {
+    claim.check();
+    if (answers(launch.master, launch.port, std::clamp(end - now(), 0.01, 2.0))) return;
+    if (now() >= end) {
+      fail(Code::dist, "start-up: rank ", launch.rank, " of ", launch.world, " found nobody at ", place(launch),
+           " within ", launch.init_timeout, " s; missing: ",
+           launch.agent_store ? "the launcher's store" : "rank 0, which serves the store there",
+           "; check that it runs, MASTER_ADDR, MASTER_PORT and firewalls");
+    }
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+  }
+}
+
+c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, double end, RankClaim& claim) {
+  c10d::TCPStoreOptions options;
+  options.port = static_cast<std::uint16_t>(launch.port);
+  options.isServer = launch.rank == 0 && !launch.agent_store;
+  options.waitWorkers = false;
+  options.timeout = milliseconds(std::min(launch.init_timeout, kHandshake));
+  Descriptor listening(options.isServer ? launch.listen_fd : -1);
+  if (options.isServer) {
+    if (!listening) listening = listen_at(launch.master, launch.port);
+    options.masterListenFd = listening.release();
+  } else {
+    wait_for_server(launch, end, claim);
+  }
+  const QuietThreads quiet;
+  try {
+    auto store = c10::make_intrusive<c10d::TCPStore>(launch.master, options);
+    store->setTimeout(milliseconds(launch.init_timeout));
+    return store;
+  } catch (const std::exception& error) {
+    fail(Code::dist, "start-up: rank ", launch.rank, " of ", launch.world, ": whoever listens at ", place(launch),
+         " does not answer as the job's store (", plain_reason(error), "); is port ", launch.port,
+         " of that host taken by another program?");
+  }
+}
+
+// "3, 5-9, 12"
+std::string ranges(const std::vector<int>& ranks) {
+  Keys out;
+  for (std::size_t i = 0; i < ranks.size();) {
+    std::size_t last = i;
+    while (last + 1 < ranks.size() && ranks[last + 1] == ranks[last] + 1) ++last;
+    out.push_back(last == i ? str(ranks[i]) : str(ranks[i], last == i + 1 ? ", " : "-", ranks[last]));
+    i = last + 1;
+  }
+  return join(out, ", ");
+}
+
+// Start-up in the store: every rank leaves its host's identity and waits for everybody else's.
+class Meeting {
+ public:
+  Meeting(const Launch& launch, double end, JobStore& store) : launch_(launch), end_(end), store_(store) {}
+
+  void announce() {
+    const std::string who = str("process ", getpid(), " of ", host_name());
+    const std::string me = str(launch_.rank);
+    if (store_.add("join/" + me, 1) != 1) {
+      const bool known = store_.wait_slice({"who/" + me}, 2);
+      const std::string first = known ? text_of(store_.get("who/" + me)) : "another process";
+      const std::string text = str("start-up: duplicate rank ", me, ": ", first, " and ", who,
+                                   " were both started as rank ", me, "; check RANK");
+      store_.set(kDuplicate, bytes_of(text));
+      throw Error(Code::dist, text);
+    }
+    store_.set("who/" + me, bytes_of(who));
+    store_.set("host/" + me, bytes_of(host_identity()));
+  }
+
+  std::vector<std::uint32_t> nodes(RankClaim& claim) {
+    Keys keys;
+    for (int r = 0; r < launch_.world; ++r) keys.push_back(str("host/", r));
+    while (!store_.wait_slice(keys, std::min(kSlice, end_ - now()))) {
+      claim.check();
+      if (store_.check({kDuplicate})) throw Error(Code::dist, text_of(store_.get(kDuplicate)));
+      if (now() >= end_) report_missing();
+    }
+    std::map<std::string, std::uint32_t> number;
+    std::vector<std::uint32_t> out;
+    for (const auto& host : store_.multiGet(keys)) {
+      const auto next = static_cast<std::uint32_t>(number.size());
+      out.push_back(number.try_emplace(text_of(host), next).first->second);
+    }
+    return out;
+  }
+
+ private:
+  [[noreturn]] void report_missing() {
+    std::vector<int> missing;
+    for (int r = 0; r < launch_.world; ++r) {
+      if (!store_.check({str("host/", r)})) missing.push_back(r);
+    }
+    fail(Code::dist, "start-up: ", launch_.world - static_cast<int>(missing.size()), " of ", launch_.world,
+         " ranks joined at ", place(launch_), " within ", launch_.init_timeout, " s; missing: rank ", ranges(missing),
+         "; check that they run and that WORLD_SIZE is right");
+  }
+
+  const Launch& launch_;
+  double end_;
+  JobStore& store_;
+};
+
+// Where peers of other hosts reach this process.
+std::string own_address(const Launch& launch, bool one_host) {
+  std::string address = route_to(launch.master);
+  if (!is_loopback(address)) return address;
+  if (one_host) return "127.0.0.1";
+  address = route_to("192.0.2.1");  // kept for documentation by RFC 5737: asks for the default route, sends nothing
+  if (!is_loopback(address)) return address;
+  fail(Code::dist, "start-up: rank ", launch.rank, " would listen on ", address,
+       ", which other hosts cannot reach; set GLOO_SOCKET_IFNAME to the network interface to use");
+}
+
+class C10dWorld final : public World {
+ public:
+  explicit C10dWorld(const Launch& launch) : launch_(launch) {
+    const double end = now() + launch.init_timeout;
+    if (!launch.interface_name.empty()) check_interface(launch.interface_name);
+    if (launch.port < 1 || launch.port > 65535) {
+      fail(Code::dist, "start-up: port ", launch.port, " of the master ", launch.master, " is not possible");
+    }
+    RankClaim claim(launch);
+    tcp_ = open_store(launch, end, claim);
+    job_ = c10::make_intrusive<JobStore>("shale/" + launch.prefix, tcp_);
+    store_.emplace(job_, launch.rank);
+    meet(end, claim);
+    const bool one_host = topology_.node_of_rank.back() == 0 && std::ranges::max(topology_.node_of_rank) == 0;
+    device_ = open_device(launch.interface_name, own_address(launch, one_host));
+    everyone_ = group(world_partition(launch.world), "world");
+  }
+
+  ~C10dWorld() override {
+    everyone_.reset();
+    if (std::uncaught_exceptions() == born_) say_farewell();
+  }
+
+  int rank() const override { return launch_.rank; }
+  int size() const override { return launch_.world; }
+  int local_rank() const override { return launch_.local_rank; }
+  Store& store() override { return *store_; }
+  const Topology& topology() const override { return topology_; }
+
+  std::unique_ptr<Group> group(const Partition& partition, const std::string& name) override {
+    check(static_cast<int>(partition.size()) == size(), "group \"", name, "\": a partition of ", partition.size(),
+          " ranks in a world of ", size());
+    const int number = groups_++;
+    GroupSpec spec{name, members(partition, rank()), rank(), launch_.init_timeout, launch_.timeout};
+    if (spec.ranks.size() == 1) return make_local_group(name);
+    const std::string prefix = str("group/", number, "/", spec.ranks[0]);
+    return connect_group(spec, device_, c10::make_intrusive<JobStore>(prefix, job_));
+  }
+
+ private:
+  void meet(double end, RankClaim& claim) {
+    try {
+      Meeting meeting(launch_, end, *job_);
+      meeting.announce();
+      topology_.world = launch_.world;
+      topology_.node_of_rank = meeting.nodes(claim);
+    } catch (const Error&) {
+      throw;
+    } catch (const std::exception& error) {
+      const std::string text = str("start-up: rank ", launch_.rank, " lost the store at ", place(launch_), " (",
+                                   plain_reason(error), ")");
+      throw Error(Code::dist, text).mark_secondary();
+    }
+  }
+
+  // The process that serves the store must not leave while others still read from it.
+  void say_farewell() noexcept {
+    try {
+      job_->add("left", 1);
+      const bool serves = launch_.rank == 0 && !launch_.agent_store;
+      const double end = now() + std::min(kFarewell, launch_.timeout);
+      while (serves && job_->add("left", 0) < launch_.world && now() < end) {
+        std::this_thread::sleep_for(Milliseconds(2));
+      }
+    } catch (const std::exception&) {
+      return;  // the others are gone already
+    }
+  }
+
+  Launch launch_;
+  Topology topology_;
+  c10::intrusive_ptr<c10d::Store> tcp_;
+  JobStorePtr job_;
+  std::optional<C10dStore> store_;
+  GlooDevice device_;
+  int groups_ = 0;
+  int born_ = std::uncaught_exceptions();
+};
+
+}  // namespace
+
+std::unique_ptr<World> join_c10d_world(const Launch& launch) { return std::make_unique<C10dWorld>(launch); }
+
+}  // namespace shale
