@@ -99,7 +99,7 @@ _ONLY_IN = (
 def only_in_rule(tree):
     """The environment is read in config/, libraries are opened in loader/."""
     for room, pattern, what in _ONLY_IN:
-        for path in tree.under("core", "plugins", "sdk"):
+        for path in tree.under("core", "plugins", "sdk/include"):
             if _room(path) != room:
                 for number, line in enumerate(tree.code(path).splitlines(), 1):
                     if pattern.search(line):
