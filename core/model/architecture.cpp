@@ -271,11 +271,15 @@ Architecture read_keys(const Keys& keys) {
 
 Architecture read_architecture(const std::string& folder) {
   const std::string path = folder + "/config.json";
-  const json all = parse_strict(InputFile(path).text(kMaxConfigBytes), path);
-  if (!all.is_object()) fail(Code::input, path, ": expected a JSON object, found ", shown(all));
-  Architecture a = read_keys(Keys(all, path));
+  Architecture a = parse_architecture(InputFile(path).text(kMaxConfigBytes), path);
   a.name = folder;
   return a;
+}
+
+Architecture parse_architecture(const std::string& text, const std::string& where) {
+  const json all = parse_strict(text, where);
+  if (!all.is_object()) fail(Code::input, where, ": expected a JSON object, found ", shown(all));
+  return read_keys(Keys(all, where));
 }
 
 // transformers 5 still reads the spelling of version 4, older programs read no other.

@@ -29,6 +29,8 @@ struct Architecture {
 std::vector<std::string> flavor_names();
 Architecture flavor(const std::string& name);               // Error{config} with the nearest name
 Architecture read_architecture(const std::string& folder);  // <folder>/config.json; Error{input} naming file and key
+// The same from its text; where: what to call it in errors.
+Architecture parse_architecture(const std::string& text, const std::string& where);
 
 // The same in config.json spelling, as transformers 4 and 5 read it. What an Architecture does not hold (token ids,
 // dtype) is for the writer of a folder to add.

@@ -24,10 +24,10 @@ struct Inference {
   std::unique_ptr<Engine> engine;
 };
 
-std::unique_ptr<Inference> make_inference(const std::string& folder, std::int64_t max_seq_len) {
+std::unique_ptr<Inference> make_inference(const Architecture& architecture, std::int64_t max_seq_len) {
   auto it = std::make_unique<Inference>();
   const std::vector<std::string> all{"*"};
-  it->model = make_model(read_architecture(folder), all, max_seq_len);
+  it->model = make_model(architecture, all, max_seq_len);
   for (auto& unit : it->model.info.units) it->precision.units.emplace_back(unit.parameters.size());
   it->plan.groups = {self_partition(1), world_partition(1)};
   it->plan.units.resize(it->model.info.units.size());
@@ -36,23 +36,32 @@ std::unique_ptr<Inference> make_inference(const std::string& folder, std::int64_
   return it;
 }
 
-void load(Inference& it, const GenerateOptions& o, CheckpointFormat* format) {
+// The folder as one of the two kinds it can be; file or reader is null.
+struct Source {
+  std::unique_ptr<WeightsFolder> file;
+  std::unique_ptr<SnapshotReader> reader;
+  Architecture architecture;
+};
+
+Source open_source(const std::string& folder, CheckpointFormat* format) {
+  Source s;
   if (!format) {
-    const auto file = WeightsFolder::open(o.snapshot);
-    file->match(it.model.info, it.model.architecture);
-    it.engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
-      return file->read(p.name, begin, end);
-    });
-    return;
+    s.file = WeightsFolder::open(folder);
+    s.architecture = read_architecture(folder);
+  } else {
+    s.reader = SnapshotReader::open(folder, *format);
+    s.architecture = parse_architecture(s.reader->model_json(), folder + "/model.json");
   }
-  const auto reader = SnapshotReader::open(o.snapshot, *format);
-  it.engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
-    const auto* item = reader->find(ItemRole::weight, p.name, "weight");
-    if (!item) fail(Code::checkpoint, o.snapshot, ": holds no weight ", p.name);
-    auto to = at::empty({end - begin}, at::TensorOptions(item->dtype));
-    reader->read(*item, begin, to);
-    return to;
-  });
+  return s;
+}
+
+at::Tensor read(Source& s, const std::string& folder, const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
+  if (s.file) return s.file->read(p.name, begin, end);
+  const auto* item = s.reader->find(ItemRole::weight, p.name, "weight");
+  if (!item) fail(Code::checkpoint, folder, ": holds no weight ", p.name);
+  auto to = at::empty({end - begin}, at::TensorOptions(item->dtype));
+  s.reader->read(*item, begin, to);
+  return to;
 }
 
 std::int64_t draw(const at::Tensor& logits, const GenerateOptions& o, std::mt19937_64& random) {
@@ -79,12 +88,16 @@ std::int64_t draw(const at::Tensor& logits, const GenerateOptions& o, std::mt199
 
 void generate(const GenerateOptions& o, CheckpointFormat* format, const std::function<void(std::int64_t)>& emit) {
   const auto length = static_cast<std::int64_t>(o.prompt.size()) + o.max_new_tokens;
-  const auto it = make_inference(o.snapshot, length);
+  auto source = open_source(o.snapshot, format);
+  const auto it = make_inference(source.architecture, length);
+  if (source.file) source.file->match(it->model.info, source.architecture);
   for (auto token : o.prompt)
     if (token < 0 || token >= it->model.architecture.vocab_size)
       fail(Code::config, "the prompt holds token ", token, ", but the vocabulary of ", o.snapshot, " has ",
            it->model.architecture.vocab_size, "; give the tokens with --ids");
-  load(*it, o, format);
+  it->engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
+    return read(source, o.snapshot, p, begin, end);
+  });
   std::mt19937_64 random(o.seed);
   auto tokens = o.prompt;
   for (std::int64_t i = 0; i < o.max_new_tokens; ++i) {

@@ -219,6 +219,7 @@ void save(Run& run, const std::string& checkpoints) {
   spec.pieces = pieces_of(*run.engine);
   spec.items = value_items(run);
   spec.model_json = config_json(run.model.architecture), spec.config_text = run.config().text;
+  for (auto& p : run.around.plugins.loaded()) spec.plugins.push_back(str(p.kind, " ", p.id, " ", p.version));
   save_snapshot(run.everyone(), run.around.plugins.checkpoint(), spec);
   if (run.around.world.rank() == 0)
     retain(checkpoints, static_cast<int>(run.config().checkpoint.keep_latest_k), run.config().checkpoint.resume);

@@ -12,11 +12,6 @@
 namespace shale {
 namespace {
 
-int micro_steps_of(const Config& c, int world) {
-  if (c.training.global_batch_size <= 0) return 1;
-  return static_cast<int>(c.training.global_batch_size / (c.training.local_batch_size * world));
-}
-
 void set_threads(const Surroundings& s, int local_world) {
   const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const auto asked = static_cast<int>(s.config.training.threads);
@@ -43,7 +38,7 @@ void make_plans(Run& run) {
   auto& s = run.around;
   auto& p = run.plans;
   p.topology = s.world.topology();
-  p.topology.micro_steps = micro_steps_of(s.config, s.world.size());
+  p.topology.micro_steps = static_cast<int>(micro_steps(s.config, s.world.size()));
   p.topology.cuda = s.device.torch().is_cuda();
   p.topology.device_arch = s.device.arch(), p.topology.device_bytes = s.device.bytes();
   p.precision = s.plugins.precision().plan(run.model.info, p.topology);
