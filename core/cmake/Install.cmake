@@ -1,12 +1,7 @@
 # cmake --install: a prefix that can be moved. bin/shale, lib/shale/plugins/*.so, include/shale/*.h and the CMake
-# package of the SDK. Only the path of LibTorch stays as it was built.
+# package of the SDK. Only the path of LibTorch stays as it was built. core/cli installs the binary.
 include_guard(GLOBAL)
 include(CMakePackageConfigHelpers)
-
-if(TARGET shale)
-  set_target_properties(shale PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/shale;${LIBTORCH_LIB_DIR}")
-  install(TARGETS shale RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
-endif()
 
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/shale)
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/sdk/include/shale DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
