@@ -5,10 +5,12 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
 #include "core/base/error.h"
+#include "core/config/environment.h"
 
 namespace shale {
 
@@ -33,11 +35,14 @@ struct PluginChoice {  // [sharding] plugin = "...", [sharding.options]
 };
 
 struct Config {
-  std::string file;         // as given
-  std::string text;         // the resolved file as TOML; equal text = equal run
-  std::string hash;         // of text, without keys that may differ between ranks (none today)
+  std::string file;  // as given
+  std::string text;  // the resolved file as TOML; equal text = equal run
+  std::string hash;  // of text, without keys that may differ between ranks (none today)
 
-  struct Job { std::string dump_folder = "outputs", description; bool overwrite = false; } job;
+  struct Job {
+    std::string dump_folder = "outputs", description;
+    bool overwrite = false;
+  } job;
   struct ModelSection {
     std::string name = "llama3", flavor = "debugmodel", hf_assets_path;  // hf_assets_path: folder with config.json
     std::vector<std::string> frozen;                                     // patterns of parameter names
@@ -57,9 +62,9 @@ struct Config {
     std::int64_t local_batch_size = 8, global_batch_size = -1, seq_len = 2048, steps = 10000, epochs = 0;
     double max_norm = 1.0;
     bool shuffle = true;
-    std::string device = "cpu";      // cpu | cuda
-    std::int64_t threads = 0;        // per rank; 0 = cores / local ranks
-    std::string nan_policy = "stop"; // stop | skip
+    std::string device = "cpu";       // cpu | cuda
+    std::int64_t threads = 0;         // per rank; 0 = cores / local ranks
+    std::string nan_policy = "stop";  // stop | skip
   } training;
   struct Validation {
     bool enable = false;
@@ -73,9 +78,15 @@ struct Config {
     std::int64_t interval = 500, keep_latest_k = 10;
     std::string resume = "none";  // none | auto | a snapshot folder
   } checkpoint;
-  struct Comm { double init_timeout_seconds = 300, train_timeout_seconds = 100; } comm;
-  struct Metrics { std::int64_t log_freq = 10; } metrics;
-  struct Debug { std::int64_t seed = 0; } debug;
+  struct Comm {
+    double init_timeout_seconds = 300, train_timeout_seconds = 100;
+  } comm;
+  struct Metrics {
+    std::int64_t log_freq = 10;
+  } metrics;
+  struct Debug {
+    std::int64_t seed = 0;
+  } debug;
   std::string activation_checkpoint = "none";  // [activation_checkpoint] mode = none | full
 
   PluginChoice sharding{"sharding", "full_shard", {}, {}}, precision{"precision", "uniform", {}, {}},
@@ -107,6 +118,13 @@ struct Override {  // --section.key=value
 // Reads, merges and checks a file. All that is wrong with it is in one Error{config}. world: ranks of the run, 0 =
 // not known (then what depends on it is not checked).
 Config read_config(const std::string& file, const std::vector<Override>&, int world);
+Config read_config(const std::string& file, const std::vector<Override>&, int world, const Environment&);
+
+// Micro-steps of one step: global_batch_size / (local_batch_size x world), 1 when no global size is asked for.
+std::int64_t micro_steps(const Config&, int world);
+
+// SHALE_PLUGIN_PATH, for commands that have no configuration.
+std::vector<std::string> read_plugin_path();
 
 std::string print_config(const Config&);  // the resolved file with the origin of each value as a comment
 std::string config_help();                // every key with type, default, range, unit and help

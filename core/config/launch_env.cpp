@@ -7,7 +7,7 @@
 namespace shale {
 namespace {
 
-constexpr std::size_t kMostHosts = 1'000'000;
+constexpr std::size_t kMostHosts = 100'000, kLongestItem = 4096, kMostDigits = 12;
 constexpr int kFirstPort = 10000, kPorts = 20000;
 
 std::optional<std::int64_t> parse(std::string_view text) {
@@ -44,7 +44,8 @@ std::vector<std::string> expand_range(const std::string& variable, const std::st
   const std::size_t dash = range.find('-');
   const std::string low = range.substr(0, dash), high = dash == std::string::npos ? low : range.substr(dash + 1);
   const auto from = parse(low), to = parse(high);
-  if (!from || !to || *from < 0 || *to < *from || *to - *from >= static_cast<std::int64_t>(kMostHosts)) {
+  if (low.size() > kMostDigits || !from || !to || *from < 0 || *to < *from ||
+      *to - *from >= static_cast<std::int64_t>(kMostHosts)) {
     bad_list(variable, range);
   }
   std::vector<std::string> out;
@@ -58,6 +59,7 @@ std::vector<std::string> expand_range(const std::string& variable, const std::st
 
 // One item with any number of bracket groups: "rack[1-2]n[01,03]".
 std::vector<std::string> expand_item(const std::string& variable, const std::string& item) {
+  if (item.empty() || item.size() > kLongestItem) bad_list(variable, item);
   std::vector<std::string> out{""};
   std::size_t at = 0;
   while (at < item.size()) {
@@ -104,7 +106,6 @@ std::optional<Found> first_number(const Environment& environment, const std::vec
 std::vector<std::string> expand_hosts(const std::string& variable, const std::string& list) {
   std::vector<std::string> out;
   for (const std::string& item : items(variable, list)) {
-    if (item.empty()) bad_list(variable, list);
     for (std::string& host : expand_item(variable, item)) out.push_back(std::move(host));
     if (out.size() > kMostHosts) bad_list(variable, list);
   }

@@ -11,8 +11,7 @@
 namespace shale {
 
 // The variable as a number within [least, most], or nothing when it is unset. Error{config} naming variable and value.
-std::optional<std::int64_t> number(const Environment&, const std::string& name, std::int64_t least,
-                                   std::int64_t most);
+std::optional<std::int64_t> number(const Environment&, const std::string& name, std::int64_t least, std::int64_t most);
 
 // The first of the names that is set, with its value.
 struct Found {
@@ -22,7 +21,7 @@ struct Found {
 std::optional<Found> first_number(const Environment&, const std::vector<std::string>& names, std::int64_t least,
                                   std::int64_t most);
 
-// "gpu[01-03,7],head" -> gpu01 gpu02 gpu03 gpu7 head. Error{config} naming the variable; at most 1,000,000 hosts.
+// "gpu[01-03,7],head" -> gpu01 gpu02 gpu03 gpu7 head. Error{config} naming the variable; at most 100,000 hosts.
 std::vector<std::string> expand_hosts(const std::string& variable, const std::string& list);
 
 // "8(x2),4" -> 8 8 4.
