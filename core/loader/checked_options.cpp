@@ -22,11 +22,11 @@ void CheckedOptions::report_unknown(const PluginChoice& choice, ConfigErrors& er
   for (const RawOption& given : choice.options) {
     if (declares(given.key)) continue;
     const std::string near = nearest(given.key, keys);
-    const std::string hint = !near.empty()   ? str("; did you mean ", near, "?")
-                             : keys.empty()  ? std::string("; it has no options")
-                                             : "; it has: " + join(keys, ", ");
-    errors.add(given.key_origin, str("[", choice.kind, ".options] ", given.key, " is no option of the plugin ",
-                                     choice.plugin, hint));
+    const std::string hint = !near.empty()  ? str("; did you mean ", near, "?")
+                             : keys.empty() ? std::string("; it has no options")
+                                            : "; it has: " + join(keys, ", ");
+    errors.add(given.key_origin,
+               str("[", choice.kind, ".options] ", given.key, " is no option of the plugin ", choice.plugin, hint));
   }
 }
 
@@ -64,13 +64,22 @@ std::vector<OptionText> CheckedOptions::texts() const {
     const OptionValue& v = values_[k];
     RawValue raw;
     switch (specs_[k].type) {
-      case SHALE_OPT_BOOL: raw = v.i != 0; break;
+      case SHALE_OPT_BOOL:
+        raw = v.i != 0;
+        break;
       case SHALE_OPT_INT:
-      case SHALE_OPT_BYTES: raw = v.i; break;
+      case SHALE_OPT_BYTES:
+        raw = v.i;
+        break;
       case SHALE_OPT_FLOAT:
-      case SHALE_OPT_SECONDS: raw = v.f; break;
-      case SHALE_OPT_TEXTS: raw = v.list; break;
-      default: raw = v.s;
+      case SHALE_OPT_SECONDS:
+        raw = v.f;
+        break;
+      case SHALE_OPT_TEXTS:
+        raw = v.list;
+        break;
+      default:
+        raw = v.s;
     }
     out.push_back({specs_[k].key, to_toml(raw), given_[k]});
   }

@@ -53,8 +53,8 @@ Descriptor read_descriptor(const shale_desc* raw) {
   d.id = to_text(c.id), d.version = to_text(c.version), d.summary = one_line(to_text(c.summary));
   d.vendor = one_line(to_text(c.vendor)), d.license = one_line(to_text(c.license)), d.url = one_line(to_text(c.url));
   if (!good_id(d.id))
-    fail(Code::config, "it calls itself \"", one_line(d.id), "\", which is no plugin id ([a-z0-9_]+ or a reverse domain): ",
-         "a bug of the plugin");
+    fail(Code::config, "it calls itself \"", one_line(d.id),
+         "\", which is no plugin id ([a-z0-9_]+ or a reverse domain): ", "a bug of the plugin");
   if (!good_version(d.version))
     fail(Code::config, d.id, " has the version \"", one_line(d.version), "\", not x.y.z: a bug of the plugin");
   d.interfaces = read_list(c.interfaces, "interfaces", d.id);
@@ -71,8 +71,8 @@ void check_served(const Descriptor& d) {
     // Another revision beside /1, or an interface of somebody else's, is no promise we would break.
     const bool ours = id.starts_with("shale.") && id.find('.', 6) != std::string::npos;
     if (ours && !served(kServedInterfaces, id))
-      fail(Code::config, d.id, " ", d.version, " brings the interface ", id, ", which this shale (ABI ", SHALE_ABI_MAJOR,
-           ".", SHALE_ABI_MINOR, ") does not call: use a newer shale or another plugin");
+      fail(Code::config, d.id, " ", d.version, " brings the interface ", id, ", which this shale (ABI ",
+           SHALE_ABI_MAJOR, ".", SHALE_ABI_MINOR, ") does not call: use a newer shale or another plugin");
   }
   for (const std::string& id : d.needs)
     if (!served(kServedServices, id))

@@ -6,8 +6,8 @@
 
 namespace shale {
 
-// "" = yes; else what is wrong, e.g. "it is not a shared library" or "it is cut off: ...". Error{io} when the file cannot
-// be read. Never trusts a number in the file.
+// "" = yes; else what is wrong, e.g. "it is not a shared library" or "it is cut off: ...". Error{io} when the file
+// cannot be read. Never trusts a number in the file.
 std::string elf_problem(const std::string& path);
 
 }  // namespace shale

@@ -70,9 +70,8 @@ struct FilesService::Calls {
     });
   }
   static shale_status* close(void* ctx, shale_file* file) {
-    return guarded([&]() -> shale_status* {
-      return service(ctx).remove_file(file) ? nullptr : bad("file", "is not open");
-    });
+    return guarded(
+        [&]() -> shale_status* { return service(ctx).remove_file(file) ? nullptr : bad("file", "is not open"); });
   }
   static shale_status* rename(void* ctx, shale_folder* folder, shale_str from, shale_str to) {
     return guarded([&]() -> shale_status* {
@@ -97,8 +96,9 @@ struct FilesService::Calls {
 };
 
 FilesService::FilesService() {
-  table_ = {sizeof table_, 0,           this,           Calls::create, Calls::append, Calls::open,
-            Calls::read,   Calls::close, Calls::rename, Calls::list, Calls::reserve};
+  table_ = {sizeof table_, 0,           this,          Calls::create,
+            Calls::append, Calls::open, Calls::read,   Calls::close,
+            Calls::rename, Calls::list, Calls::reserve};
 }
 
 shale_status* FilesService::add_file(shale_folder* folder, std::unique_ptr<File> file, bool writing, shale_file** out) {

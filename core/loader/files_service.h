@@ -19,9 +19,9 @@ struct shale_file {
 
 struct shale_folder {
   shale::Folder* folder = nullptr;
-  bool writing = false, renaming = false;  // what the hook may do
+  bool writing = false, renaming = false;                          // what the hook may do
   std::map<const shale_file*, std::unique_ptr<shale_file>> files;  // open ones
-  std::deque<std::vector<std::string>> lists;  // one per full listing: names handed out stay valid
+  std::deque<std::vector<std::string>> lists;                      // one per full listing: names handed out stay valid
 };
 
 namespace shale {

@@ -33,6 +33,19 @@ std::vector<std::string> names_there(const std::string& kind, const PluginPaths&
   return names;
 }
 
+// In search order, each once.
+std::vector<std::string> files_of(const std::string& kind, const std::string& name, const PluginPaths& paths) {
+  std::vector<std::string> files;
+  for (const std::string& folder : paths.folders) {
+    const fs::path file = fs::path(folder) / str(kind, "_", name, ".so");
+    std::error_code problem;
+    if (!fs::exists(file, problem)) continue;
+    const std::string real = canonical(file.string());
+    if (std::find(files.begin(), files.end(), real) == files.end()) files.push_back(real);
+  }
+  return files;
+}
+
 [[noreturn]] void not_found(const std::string& kind, const std::string& name, const PluginPaths& paths) {
   const auto names = names_there(kind, paths);
   const std::string near = nearest(name, names);
@@ -50,32 +63,43 @@ PluginPaths plugin_paths(const std::string& binary_folder, const std::vector<std
   PluginPaths paths;
   const auto add = [&](const fs::path& folder) {
     std::error_code problem;
-    const std::string real = fs::canonical(folder, problem).string();
-    const auto& known = paths.folders;
-    if (!problem && std::find(known.begin(), known.end(), real) == known.end()) paths.folders.push_back(real);
+    const std::string real = fs::weakly_canonical(folder, problem).string();
+    auto& known = paths.folders;
+    if (std::find(known.begin(), known.end(), real) == known.end()) known.push_back(real);
   };
-  add(fs::path(binary_folder) / ".." / "lib" / "shale" / "plugins");
-  add(fs::path(binary_folder) / "plugins");
-  for (const std::string& folder : more)
-    if (fs::path(folder).is_absolute()) add(folder);  // a relative one would mean the working directory
+  for (const char* folder : {"../lib/shale/plugins", "plugins"}) {
+    std::error_code problem;
+    if (const fs::path at = fs::path(binary_folder) / folder; fs::is_directory(at, problem)) add(at);
+  }
+  for (const std::string& folder : more) {
+    if (!fs::path(folder).is_absolute())
+      fail(Code::config, "SHALE_PLUGIN_PATH holds the relative folder \"", folder,
+           "\": give absolute ones, plugins are ", "never searched for in the working directory");
+    add(folder);  // also one that is not there, so that messages name it
+  }
   return paths;
 }
 
 std::string find_plugin(const std::string& kind, const std::string& name, const PluginPaths& paths) {
   if (name.find('/') != std::string::npos) {
     if (name[0] != '/')
-      fail(Code::config, "\"", name, "\" is a relative path: give an absolute one, plugins are never searched for in the ",
-           "working directory");
+      fail(Code::config, "\"", name,
+           "\" is a relative path: give an absolute one, plugins are never searched for in the ", "working directory");
     return canonical(name);
   }
   if (name.empty() || name.size() > 128 || name.find('\0') != std::string::npos)
-    fail(Code::config, "\"", name.substr(0, 128), "\" is no name of a plugin: give a name such as \"full_shard\" or a path");
-  for (const std::string& folder : paths.folders) {
-    const fs::path file = fs::path(folder) / str(kind, "_", name, ".so");
-    std::error_code problem;
-    if (fs::exists(file, problem)) return canonical(file.string());
-  }
-  not_found(kind, name, paths);
+    fail(Code::config, "\"", name.substr(0, 128),
+         "\" is no name of a plugin: give a name such as \"full_shard\" or a path");
+  const auto files = files_of(kind, name, paths);
+  if (files.empty()) not_found(kind, name, paths);
+  return files.front();
+}
+
+std::vector<std::string> passed_over(const std::string& kind, const std::string& name, const PluginPaths& paths) {
+  if (name.find('/') != std::string::npos) return {};
+  auto files = files_of(kind, name, paths);
+  if (!files.empty()) files.erase(files.begin());
+  return files;
 }
 
 }  // namespace shale

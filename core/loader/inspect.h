@@ -23,9 +23,9 @@ struct DescriptorFacts {  // one decision a file can make
 
 struct PluginFile {
   std::string path, hash;
-  std::string problem;        // why it cannot be used here, as a run would say it; "" = usable
-  bool shadowed = false;      // list only: an earlier file with the same name is the one a run takes
-  std::string abi;            // "0.1 (runs from 0.1)"
+  std::string problem;    // why it cannot be used here, as a run would say it; "" = usable
+  bool shadowed = false;  // list only: an earlier file with the same name is the one a run takes
+  std::string abi;        // "0.1 (runs from 0.1)"
   std::vector<DescriptorFacts> descriptors;
 };
 

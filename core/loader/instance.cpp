@@ -20,17 +20,20 @@ PluginInstance::~PluginInstance() {
   }
 }
 
-void PluginInstance::create() {
-  call("create", Code::config, [&] {
+void PluginInstance::create(ConfigErrors& errors) {
+  const auto failure = attempt("create", Code::config, [&] {
     shale_status* status = spec_.library->table.create(&host_, descriptor_.raw, spec_.options->config(), &self_);
     created_ = status == nullptr;
     return status;
   });
+  if (!failure) return;
+  if (failure->code != Code::config) failure->raise();
+  errors.add(failure->origin, failure->text);
 }
 
 LoadedPlugin PluginInstance::facts() const {
   const Descriptor& d = descriptor_;
-  return {spec_.choice.kind, d.id, d.version, d.summary, spec_.library->path, spec_.library->hash,
+  return {spec_.choice.kind,     d.id, d.version, d.summary, spec_.library->path, spec_.library->hash,
           spec_.options->texts()};
 }
 
@@ -53,27 +56,36 @@ void PluginInstance::bad_table(const char* id, const void* table, std::size_t ba
                            ": a broken build, rebuild it with this shale's sdk"));
 }
 
-void PluginInstance::threw(const char* doing, Code code, const std::string& what) const {
-  fail(code, label(true), ": ", doing, " threw a C++ exception (", one_line(what),
-       "): a bug of the plugin, its functions must return a status");
+Failure PluginInstance::failure(Code code, const std::string& text) const {
+  return {code, code == Code::config ? spec_.choice.origin : Origin{""}, text, false};
+}
+
+Failure PluginInstance::threw(const char* doing, Code code, const std::string& what) const {
+  return failure(code, str(label(true), ": ", doing, " threw a C++ exception (", one_line(what),
+                           "): a bug of the plugin, its functions must return a status"));
 }
 
 void PluginInstance::refuse(Code code, const std::string& why) const {
-  const std::string origin = code == Code::config ? choice_origin() + ": " : "";
-  fail(code, origin, label(true), ": ", why);
+  failure(code, label(true) + ": " + why).raise();
 }
 
-void PluginInstance::raise(Status s, const char* doing) const {
+Failure PluginInstance::explain(Status s, const char* doing) const {
   if (s->code == SHALE_BAD_OPTION && spec_.options->declares(s->where))
-    fail(Code::config, spec_.options->origin(s->where).text, ": [", spec_.choice.kind, ".options] ", s->where, " ",
-         one_line(s->text));
+    return {Code::config, spec_.options->origin(s->where),
+            str("[", spec_.choice.kind, ".options] ", s->where, " ", one_line(s->text)), false};
   const Code code = s->cause ? s->cause->code() : code_of_status(s->code);
-  const bool ours_to_fix = code == Code::config || code == Code::internal;
-  std::string text = str(label(ours_to_fix), ": ", doing, ": ");
+  const bool plugin_matters = code == Code::config || code == Code::internal;
+  std::string text = str(label(plugin_matters), ": ", doing, ": ");
   if (!s->where.empty()) text += one_line(s->where) + ": ";
   text += s->text.empty() ? str("failed with status ", s->code, " and said nothing") : one_line(s->text);
-  Error error(code, text);
-  if (s->code == SHALE_CANCELLED || (s->cause && s->cause->secondary())) error.mark_secondary();
+  Failure out = failure(code, text);
+  out.secondary = s->code == SHALE_CANCELLED || (s->cause && s->cause->secondary());
+  return out;
+}
+
+void Failure::raise() const {
+  Error error(code, origin.text.empty() ? text : origin.text + ": " + text);
+  if (secondary) error.mark_secondary();
   throw error;
 }
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "core/base/error.h"
@@ -21,6 +22,15 @@ struct InstanceSpec {
   const RunContext* run = nullptr;  // null: only planning
 };
 
+// Why a call failed. origin: of the option or of the plugin's choice, for errors of the configuration; else "".
+struct Failure {
+  Code code = Code::internal;
+  Origin origin;
+  std::string text;
+  bool secondary = false;
+  [[noreturn]] void raise() const;  // as Error "origin: text"
+};
+
 class PluginInstance {
  public:
   explicit PluginInstance(InstanceSpec);  // does not call the plugin yet
@@ -28,9 +38,11 @@ class PluginInstance {
   PluginInstance(const PluginInstance&) = delete;
   PluginInstance& operator=(const PluginInstance&) = delete;
 
-  void create();  // once; Error as the plugin words it
+  // Once. What is wrong with the configuration in the plugin's eyes goes to `errors`, all else is thrown.
+  void create(ConfigErrors& errors);
   const Descriptor& descriptor() const { return descriptor_; }
   LoadedPlugin facts() const;
+  void* self() const { return self_; }  // first argument of the plugin's functions
   FilesService& files() { return services_.files(); }
   const std::string& choice_origin() const { return spec_.choice.origin.text; }
 
@@ -38,19 +50,24 @@ class PluginInstance {
   template <class Table>
   Table table(const char* id) const;
 
-  // Calls the plugin: body() returns its shale_status*. `doing` is for messages ("plan"). What it throws although it must
-  // not, and what it answers, becomes an Error; a thrown exception has the code `thrown`.
+  // Calls the plugin: body() returns its shale_status*. `doing` is for messages ("plan"). What it answers, or throws
+  // although it must not, becomes a Failure; a thrown exception has the code `thrown`.
   template <class F>
-  void call(const char* doing, Code thrown, F&& body) const;
+  std::optional<Failure> attempt(const char* doing, Code thrown, F&& body) const;
+  template <class F>
+  void call(const char* doing, Code thrown, F&& body) const {
+    if (const auto failure = attempt(doing, thrown, body)) failure->raise();
+  }
 
-  // The Error of a status. Bad options get file:line:col of the value.
-  [[noreturn]] void raise(Status, const char* doing) const;
-  // Error{config} for an answer that the core refuses although the plugin saw nothing wrong with it.
+  // What a status says. Bad options get file:line:col of their value.
+  Failure explain(Status, const char* doing) const;
+  // Error for an answer that the core refuses although the plugin saw nothing wrong with it.
   [[noreturn]] void refuse(Code, const std::string& why) const;
 
  private:
   const void* find_interface(const char* id) const;
-  [[noreturn]] void threw(const char* doing, Code, const std::string& what) const;
+  Failure failure(Code, const std::string& text) const;
+  Failure threw(const char* doing, Code, const std::string& what) const;
   [[noreturn]] void bad_table(const char* id, const void* table, std::size_t baseline) const;
   std::string label(bool with_path) const;
 
@@ -60,9 +77,6 @@ class PluginInstance {
   shale_host host_;
   void* self_ = nullptr;
   bool created_ = false;
-
- public:
-  void* self() const { return self_; }
 };
 
 template <class Table>
@@ -74,16 +88,17 @@ Table PluginInstance::table(const char* id) const {
 }
 
 template <class F>
-void PluginInstance::call(const char* doing, Code thrown, F&& body) const {
+std::optional<Failure> PluginInstance::attempt(const char* doing, Code thrown, F&& body) const {
   Status status;
   try {
     status.reset(body());
   } catch (const std::exception& e) {
-    threw(doing, thrown, e.what());
+    return threw(doing, thrown, e.what());
   } catch (...) {
-    threw(doing, thrown, "of unknown type");
+    return threw(doing, thrown, "of unknown type");
   }
-  if (status) raise(std::move(status), doing);
+  if (status) return explain(std::move(status), doing);
+  return std::nullopt;
 }
 
 }  // namespace shale

@@ -20,7 +20,9 @@ class ModelView {
   const shale_model* c() const { return &model_; }
   const ModelInfo& info() const { return info_; }
   std::uint32_t parameters() const { return static_cast<std::uint32_t>(places_.size()); }
-  struct Place { std::size_t unit = 0, parameter = 0; };
+  struct Place {
+    std::size_t unit = 0, parameter = 0;
+  };
   Place place(std::uint32_t id) const { return places_.at(id); }  // of a parameter id
   const std::string& name(std::uint32_t id) const;
 

@@ -16,9 +16,17 @@ struct Unit {
   double factor;
 };
 constexpr Unit kTimes[] = {{"", 1}, {"s", 1}, {"ms", 1e-3}, {"min", 60}, {"h", 3600}, {"d", 86400}};
-constexpr Unit kSizes[] = {{"", 1},         {"B", 1},           {"kB", 1e3},          {"KB", 1e3},        {"MB", 1e6},
-                           {"GB", 1e9},     {"TB", 1e12},       {"KiB", 1024.0},      {"MiB", 1048576.0},
-                           {"GiB", 1073741824.0}, {"TiB", 1099511627776.0}};
+constexpr Unit kSizes[] = {{"", 1},
+                           {"B", 1},
+                           {"kB", 1e3},
+                           {"KB", 1e3},
+                           {"MB", 1e6},
+                           {"GB", 1e9},
+                           {"TB", 1e12},
+                           {"KiB", 1024.0},
+                           {"MiB", 1048576.0},
+                           {"GiB", 1073741824.0},
+                           {"TiB", 1099511627776.0}};
 
 // "<number>[ ]<unit>" with a finite number that is not negative.
 std::optional<double> parse_quantity(const std::string& text, std::span<const Unit> units) {

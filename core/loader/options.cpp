@@ -11,8 +11,8 @@
 namespace shale {
 namespace {
 
-constexpr const char* kTypeNames[] = {"",           "true or false",      "an integer", "a number",       "a text",
-                                      "one of",     "a number of bytes",  "a duration", "a path",         "a list of texts"};
+constexpr const char* kTypeNames[] = {"",       "true or false",     "an integer", "a number", "a text",
+                                      "one of", "a number of bytes", "a duration", "a path",   "a list of texts"};
 constexpr std::uint32_t kMostOptions = 1000;
 
 using Complaint = std::optional<std::string>;
@@ -95,8 +95,10 @@ std::optional<RawValue> spelt(std::uint32_t type, const std::string& text) {
     case SHALE_OPT_CHOICE:
     case SHALE_OPT_PATH:
     case SHALE_OPT_BYTES:
-    case SHALE_OPT_SECONDS: return RawValue(text);
-    default: return parse_toml(text);
+    case SHALE_OPT_SECONDS:
+      return RawValue(text);
+    default:
+      return parse_toml(text);
   }
 }
 
@@ -121,7 +123,8 @@ OptionSpec read_row(const shale_option& c, std::uint32_t position) {
   o.required = c.fallback == nullptr;
   if (!good_key(o.key)) bad_row(str("row ", position), "has the key \"" + one_line(o.key) + "\", not [a-z][a-z0-9_]*");
   if (o.type < SHALE_OPT_BOOL || o.type > SHALE_OPT_TEXTS)
-    fail(Code::config, "its option ", o.key, " has type ", o.type, ", which this shale does not know: use a newer shale");
+    fail(Code::config, "its option ", o.key, " has type ", o.type,
+         ", which this shale does not know: use a newer shale");
   if (o.type == SHALE_OPT_CHOICE) {
     o.choices = split(to_text(c.choices), '|');
     if (o.choices.empty()) bad_row(o.key, "has no choices");
@@ -179,14 +182,17 @@ std::optional<std::string> convert_option(const OptionSpec& o, const RawValue& v
       out.i = std::get<bool>(v);
       return std::nullopt;
     case SHALE_OPT_INT:
-    case SHALE_OPT_BYTES: return convert_integer(o, v, out);
+    case SHALE_OPT_BYTES:
+      return convert_integer(o, v, out);
     case SHALE_OPT_FLOAT:
-    case SHALE_OPT_SECONDS: return convert_number(o, v, out);
+    case SHALE_OPT_SECONDS:
+      return convert_number(o, v, out);
     case SHALE_OPT_TEXTS:
       if (!std::holds_alternative<std::vector<std::string>>(v)) return wrong_type(o, v);
       out.list = std::get<std::vector<std::string>>(v);
       return std::nullopt;
-    default: return convert_text(o, v, folder, out);
+    default:
+      return convert_text(o, v, folder, out);
   }
 }
 

@@ -22,11 +22,11 @@ struct OptionValue {  // which members count: SHALE_OPT_... in sdk/include/shale
 struct OptionSpec {  // a row of the table
   std::uint32_t type = 0;
   std::string key, help, unit;
-  std::string min, max, fallback;  // as the plugin spelt them
-  RawValue default_value;          // unless required
-  std::optional<double> least, most;          // FLOAT, SECONDS
+  std::string min, max, fallback;               // as the plugin spelt them
+  RawValue default_value;                       // unless required
+  std::optional<double> least, most;            // FLOAT, SECONDS
   std::optional<std::int64_t> least_i, most_i;  // INT, BYTES
-  bool required = false;                      // no default
+  bool required = false;                        // no default
   std::vector<std::string> choices;
 
   std::string type_name() const;  // "integer", "one of a | b", ...

@@ -1,14 +1,11 @@
-#define BOOST_DLL_USE_STD_FS
 #include "core/loader/plugin_library.h"
 
-#include <boost/dll/shared_library.hpp>
-
 #include <filesystem>
-#include <new>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
 #include "core/loader/descriptor.h"
+#include "core/loader/dynamic_library.h"
 #include "core/loader/elf_check.h"
 #include "core/loader/status.h"
 
@@ -19,34 +16,12 @@ using Entry = const shale_plugin*(const shale_host*);
 constexpr const char* kEntryName = "shale_plugin_entry_v1";
 constexpr std::uint16_t kOldestMinor = 1;
 
-// Boost's message is "...load() failed (dlerror system message: TEXT): Bad file descriptor".
-std::string dlerror_text(const std::string& what) {
-  constexpr std::string_view kBefore = "dlerror system message: ";
-  const auto begin = what.find(kBefore);
-  const auto end = what.rfind("): ");
-  if (begin == std::string::npos || end == std::string::npos || end < begin) return one_line(what);
-  return one_line(std::string_view(what).substr(begin + kBefore.size(), end - begin - kBefore.size()));
-}
-
-// The library's entry function. The library is never closed: its code and data are in use until the process ends.
-Entry* open_library(const std::string& path) {
-  namespace dll = boost::dll;
-  union Kept {  // a union does not destroy its member
-    dll::shared_library file;
-    Kept() {}
-    ~Kept() {}
-  } kept;
-  try {
-    new (&kept.file) dll::shared_library(path, dll::load_mode::rtld_now | dll::load_mode::rtld_local);
-  } catch (const std::exception& e) {
-    fail(Code::config, path, ": cannot be loaded: ", dlerror_text(e.what()),
-         ": rebuild the plugin against this shale's sdk only (link with -Wl,--no-undefined)");
-  } catch (...) {
-    fail(Code::config, path, ": cannot be loaded: it threw while being loaded");
-  }
-  if (!kept.file.has(kEntryName))
-    fail(Code::config, path, ": is no shale plugin: it does not export ", kEntryName);
-  return &kept.file.get<Entry>(kEntryName);
+Entry* find_entry(const std::string& path) {
+  const DynamicLibrary library(path,
+                               "rebuild the plugin against this shale's sdk only, linked with -Wl,--no-undefined");
+  Entry* entry = library.find<Entry>(kEntryName);
+  if (entry == nullptr) fail(Code::config, path, ": is no shale plugin: it does not export ", kEntryName);
+  return entry;
 }
 
 const shale_plugin* call_entry(Entry* entry) {
@@ -128,7 +103,7 @@ PluginLibrary open_plugin(const std::string& path) {
   if (const std::string why = elf_problem(library.path); !why.empty())
     fail(Code::config, library.path, ": cannot be a plugin: ", why);
   library.hash = hash_file(library.path);
-  Entry* entry = open_library(library.path);
+  Entry* entry = find_entry(library.path);
   try {
     shake_hands(call_entry(entry), library);
   } catch (const Error& e) {
@@ -143,7 +118,8 @@ const Descriptor& PluginLibrary::descriptor(const std::string& kind) const {
     if (kKinds[d.kind] == kind) return d;
     has.push_back(str(kKinds[d.kind], " ", d.id));
   }
-  fail(Code::config, path, ": is no ", kind, " plugin; it is: ", has.empty() ? "nothing this shale knows" : join(has, ", "));
+  fail(Code::config, path, ": is no ", kind,
+       " plugin; it is: ", has.empty() ? "nothing this shale knows" : join(has, ", "));
 }
 
 }  // namespace shale

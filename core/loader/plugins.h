@@ -24,9 +24,9 @@ namespace shale {
 struct RunContext {
   int rank = 0, world = 1, local_rank = 0;
   std::uint64_t seed = 0;
-  std::string scratch_root;                    // an empty folder per rank and plugin is made in here when asked for
-  double wait_limit = 100;                     // seconds
-  const std::atomic<bool>* ending = nullptr;   // true: plugins should give up
+  std::string scratch_root = "/tmp";          // an empty folder per rank and plugin is made in here when asked for
+  double wait_limit = 100;                    // seconds
+  const std::atomic<bool>* ending = nullptr;  // true: plugins should give up
   std::function<void(const std::string& name, const std::string& unit, double value)> metric;  // any thread
 };
 
@@ -51,7 +51,7 @@ class Plugins {
   virtual OffloadPolicy& offload() = 0;
   virtual CheckpointFormat& checkpoint() = 0;
   virtual const std::vector<LoadedPlugin>& loaded() const = 0;  // in the order of the four above
-  std::string describe() const;  // JSON for the run folder and snapshots; the same on ranks that agree()
+  std::string describe() const;  // JSON for the run folder and snapshots; of ranks that agree() only paths may differ
 };
 
 // Local: opens the four, checks their options and makes the instances. All that is wrong with the files and options of

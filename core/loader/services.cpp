@@ -35,7 +35,7 @@ const shale_run* Services::run_table() {
   const std::lock_guard lock(making_);
   if (!scratch_.empty()) return &run_;
   const RunContext& r = *spec_.run;
-  std::string folder = str(r.scratch_root.empty() ? "/tmp" : r.scratch_root, "/shale-", spec_.kind, "-rank", r.rank, "-XXXXXX");
+  std::string folder = str(r.scratch_root, "/shale-", spec_.kind, "-rank", r.rank, "-XXXXXX");
   if (mkdtemp(folder.data()) == nullptr)
     fail(Code::io, "no scratch folder can be made in ", r.scratch_root, ": set TMPDIR to a folder that can be written");
   scratch_ = folder;
@@ -59,8 +59,10 @@ void Services::write(void* ctx, std::uint32_t level, shale_str text) {
   const auto& me = static_cast<Services*>(ctx)->spec_;
   if (me.log == nullptr) return;
   StatusFree{}(guarded([&]() -> shale_status* {
-    const auto at = level <= 1 ? Log::Level::debug : level == 2 ? Log::Level::info
-                    : level == 3 ? Log::Level::warning : Log::Level::error;
+    const auto at = level <= 1   ? Log::Level::debug
+                    : level == 2 ? Log::Level::info
+                    : level == 3 ? Log::Level::warning
+                                 : Log::Level::error;
     me.log->write(at, str("[", me.kind, "] ", me.id, ": ", one_line(to_text(text))));
     return nullptr;
   }));
@@ -83,7 +85,8 @@ void Services::parallel(void* ctx, std::uint32_t n, void (*job)(void*, std::uint
         job(arg, k);
       } catch (...) {
         const auto& me = static_cast<Services*>(ctx)->spec_;
-        if (me.log) me.log->error(str("[", me.kind, "] ", me.id, ": a parallel job threw a C++ exception: a bug of it"));
+        if (me.log)
+          me.log->error(str("[", me.kind, "] ", me.id, ": a parallel job threw a C++ exception: a bug of it"));
       }
     }
   };

@@ -12,7 +12,7 @@
 namespace shale {
 
 struct ServicesSpec {
-  std::string kind, id;     // of the plugin, for messages
+  std::string kind, id;  // of the plugin, for messages
   const Log* log = nullptr;
   const RunContext* run = nullptr;  // null: no run service
 };

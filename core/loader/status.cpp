@@ -52,28 +52,42 @@ shale_status* current_exception_status() noexcept {
 Code code_of_status(std::uint32_t status_code) {
   switch (status_code) {
     case SHALE_BAD_OPTION:
-    case SHALE_UNSUPPORTED: return Code::config;
+    case SHALE_UNSUPPORTED:
+      return Code::config;
     case SHALE_OUT_OF_MEMORY:
     case SHALE_NO_SPACE:
-    case SHALE_IO_ERROR: return Code::io;
-    case SHALE_NOT_FOUND: return Code::input;
-    case SHALE_CORRUPT: return Code::checkpoint;
+    case SHALE_IO_ERROR:
+      return Code::io;
+    case SHALE_NOT_FOUND:
+      return Code::input;
+    case SHALE_CORRUPT:
+      return Code::checkpoint;
     case SHALE_TIMED_OUT:
-    case SHALE_CANCELLED: return Code::dist;
-    case SHALE_NOT_FINITE: return Code::numeric;
-    default: return Code::internal;
+    case SHALE_CANCELLED:
+      return Code::dist;
+    case SHALE_NOT_FINITE:
+      return Code::numeric;
+    default:
+      return Code::internal;
   }
 }
 
 std::uint32_t status_of_code(Code code) {
   switch (code) {
-    case Code::config: return SHALE_UNSUPPORTED;
-    case Code::input: return SHALE_NOT_FOUND;
-    case Code::checkpoint: return SHALE_CORRUPT;
-    case Code::dist: return SHALE_TIMED_OUT;
-    case Code::io: return SHALE_IO_ERROR;
-    case Code::numeric: return SHALE_NOT_FINITE;
-    case Code::internal: break;
+    case Code::config:
+      return SHALE_UNSUPPORTED;
+    case Code::input:
+      return SHALE_NOT_FOUND;
+    case Code::checkpoint:
+      return SHALE_CORRUPT;
+    case Code::dist:
+      return SHALE_TIMED_OUT;
+    case Code::io:
+      return SHALE_IO_ERROR;
+    case Code::numeric:
+      return SHALE_NOT_FINITE;
+    case Code::internal:
+      break;
   }
   return SHALE_INTERNAL;
 }
