@@ -137,7 +137,7 @@ Problems check_newer_host(const std::string& file) {
     FakeHost host, newer(sizeof(shale_host) + 64, SHALE_ABI_MAJOR, SHALE_ABI_MINOR + 7);
     const Instance here(library, d.kind, host, least_given(d)), there(library, d.kind, newer, least_given(d));
     const FakeModel model;
-    const FakeTopology topology(4, 2), longer(4, 2, 32);
+    const FakeTopology topology(4, 2), longer(4, 2, sizeof(shale_topology) + 32);
     if (plan_text(here, {model, topology}, "", out) != plan_text(there, {model, longer}, "newer", out))
       out.push_back("the plan differs in a newer host");
   });

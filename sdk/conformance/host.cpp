@@ -10,6 +10,12 @@
 namespace shale::conform {
 namespace {
 
+#ifdef __SANITIZE_ADDRESS__
+constexpr std::size_t kSlack = 0;
+#else
+constexpr std::size_t kSlack = 256;
+#endif
+
 struct Status {  // behind a shale_status of this host
   std::uint32_t code;
   std::string where, text;
@@ -79,8 +85,8 @@ std::string to_text(const Answer& a) {
   return a.code == 0 ? "fine" : "code " + std::to_string(a.code) + ": " + a.where + ": " + a.text;
 }
 
-Exactly::Exactly(const void* from, std::size_t have, std::size_t size) : memory_(new std::byte[size]) {
-  std::memset(memory_.get(), 0x5a, size);
+Exactly::Exactly(const void* from, std::size_t have, std::size_t size) : memory_(new std::byte[size + kSlack]) {
+  std::memset(memory_.get(), 0x5a, size + kSlack);
   std::memcpy(memory_.get(), from, std::min(have, size));
   const auto n = static_cast<std::uint32_t>(size);
   std::memcpy(memory_.get(), &n, sizeof n);

@@ -22,7 +22,8 @@ struct Answer {
 };
 std::string to_text(const Answer&);
 
-// A copy of the first `size` bytes of a struct; bytes past the struct are filler. struct_size becomes `size`.
+// A copy of the first `size` bytes of a struct; bytes past the struct are 0x5a. struct_size becomes `size`. Without a
+// sanitizer more filler follows, so that a plugin that reads on sees rubbish and not what happens to lie there.
 class Exactly {
  public:
   Exactly(const void* from, std::size_t have, std::size_t size);

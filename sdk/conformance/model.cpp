@@ -11,6 +11,7 @@ shale_topology topology_of(const std::vector<std::uint32_t>& node_of_rank, std::
   t.node_of_rank = node_of_rank.data();
   t.device_type = SHALE_DEVICE_CPU;
   t.micro_steps = 2;
+  t.device_bytes = std::uint64_t{1} << 36;
   return t;
 }
 
@@ -82,10 +83,10 @@ void FakeModel::link() {
   model_.n_order = static_cast<std::uint32_t>(order_.size());
 }
 
-FakeTopology::FakeTopology(std::uint32_t world, std::uint32_t node_size, std::size_t more_bytes)
+FakeTopology::FakeTopology(std::uint32_t world, std::uint32_t node_size, std::size_t bytes)
     : node_of_rank_(nodes(world, node_size)), table_([&] {
         const shale_topology t = topology_of(node_of_rank_, node_size);
-        return Exactly(&t, sizeof t, sizeof t + more_bytes);
+        return Exactly(&t, sizeof t, bytes);
       }()) {}
 
 }  // namespace shale::conform

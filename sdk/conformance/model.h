@@ -42,8 +42,8 @@ class FakeModel {
 
 class FakeTopology {
  public:
-  // more_bytes: how much longer the struct is than this build's, as a newer host's would be.
-  FakeTopology(std::uint32_t world, std::uint32_t node_size, std::size_t more_bytes = 0);
+  // bytes: the size of the struct; shorter than this build's for an older host, longer for a newer one.
+  FakeTopology(std::uint32_t world, std::uint32_t node_size, std::size_t bytes = sizeof(shale_topology));
   const shale_topology* get() const { return static_cast<const shale_topology*>(table_.get()); }
   std::uint32_t world() const { return static_cast<std::uint32_t>(node_of_rank_.size()); }
 
