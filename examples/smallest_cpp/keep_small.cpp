@@ -7,7 +7,7 @@ class KeepSmall : public Sharding {
  public:
   static constexpr Info info{.id = "keep_small", .version = "1.0.0", .summary = "full_shard that keeps small units"};
   static constexpr shale_option options[] = {
-      integer("limit", "1000000", "0", nullptr, "elements", "a unit of at most this many is gathered once a step"),
+      integer("limit", "1000000", {"0", nullptr, "elements"}, "a unit of at most this many is gathered once a step"),
   };
   using Sharding::Sharding;
 

@@ -8,14 +8,14 @@ class FullShard : public Sharding {
   static constexpr Info info{
       .id = "full_shard", .version = "0.1.0", .summary = "weights, gradients and optimizer state split over all ranks"};
   static constexpr shale_option options[] = {
-      integer("prefetch", "1", "0", "8", "units", "gathers under way ahead of the unit that computes"),
-      integer("align", "64", "1", "65536", "elements", "shard boundaries are multiples of this"),
+      integer("prefetch", "1", {"0", "8", "units"}, "gathers under way ahead of the unit that computes"),
+      integer("align", "64", {"1", "65536", "elements"}, "shard boundaries are multiples of this"),
       choice("reduce_at", "micro_step", "micro_step|boundary",
              "when gradients are summed into the shards: after each micro-step, or once at the last one of a step; "
              "boundary sends less and keeps a whole gradient per rank"),
-      integer("weight_slots", "0", "0", "1024", "slots",
+      integer("weight_slots", "0", {"0", "1024", "slots"},
               "buffers for gathered weights that layers take turns in; 0 = prefetch + 1, more spare gathers"),
-      integer("grad_slots", "0", "0", "1024", "slots", "buffers for whole gradients of a unit; 0 = 2"),
+      integer("grad_slots", "0", {"0", "1024", "slots"}, "buffers for whole gradients of a unit; 0 = 2"),
   };
   using Sharding::Sharding;
 

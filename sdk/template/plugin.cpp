@@ -11,10 +11,10 @@ class MyStrategy : public Sharding {
                              .vendor = "",
                              .license = "",
                              .url = ""};
-  // key, default, smallest, largest, unit, help. The core checks the TOML against this before the plugin exists.
+  // key, default, {smallest, largest, unit}, help. The core checks the TOML against this before the plugin exists.
   static constexpr shale_option options[] = {
-      integer("shard_size", "0", "0", "65536", "ranks", "neighbouring ranks that split a unit; 0 = all of a node"),
-      integer("prefetch", "1", "0", "8", "units", "gathers under way ahead of the unit that computes"),
+      integer("shard_size", "0", {"0", "65536", "ranks"}, "neighbouring ranks that split a unit; 0 = all of a node"),
+      integer("prefetch", "1", {"0", "8", "units"}, "gathers under way ahead of the unit that computes"),
       flag("keep_last", "true", "whether the last unit keeps its weights for its backward"),
   };
 

@@ -25,7 +25,7 @@ python3 "$source/tests/sdk/generate_layout.py" "$include" >"$work/layout.h"
 diff "$source/tests/sdk/layout.h" "$work/layout.h" >&2 ||
   fail "the layout changed: if only members were appended, run tests/sdk/generate_layout.py sdk/include > \
 tests/sdk/layout.h and note it in sdk/CHANGELOG.md"
-asserts=$(grep -c '^LAYOUT' "$work/layout.h")
+asserts=$(grep -oE '(LAYOUT|AT)\(shale' "$work/layout.h" | wc -l)
 [ "$asserts" -gt 400 ] || fail "only $asserts asserts were generated"
 cp "$work/layout.h" "$work/layout.c"
 for compiler in "${compilers[@]}"; do
