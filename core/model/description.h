@@ -14,7 +14,6 @@ struct Architecture;
 using Shape = std::vector<std::int64_t>;
 
 std::int64_t numel(const Shape&);  // 1 for the empty shape
-std::string shape_text(const Shape&);  // "32000, 768"
 
 // What a parameter is; bits, as in sdk/include/shale/services.h.
 enum ParameterRole : std::uint32_t {

@@ -34,8 +34,8 @@ struct Model {
   std::vector<UnitForward> forward;  // one per unit of info
 };
 
-// Builds the units of describe(architecture, frozen). max_seq_len: the longest T that will be run. Allocates nothing; the
-// rotary table is made at the first forward on a device and kept. The forward functions may be called from any thread.
+// Builds the units of describe(architecture, frozen). max_seq_len: the longest T that will be run. Allocates nothing:
+// the rotary table is made at the first forward on a device and kept. Forward functions may run on any thread.
 Model make_model(const Architecture&, std::span<const std::string> frozen, std::int64_t max_seq_len);
 
 // First value of a parameter, elements [begin, end) of its row-major order, float64 on the CPU: depends on (seed, name,

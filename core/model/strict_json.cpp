@@ -55,6 +55,8 @@ std::string shown(const json& value) {
 }
 
 json parse_strict(std::string_view text, const std::string& where) {
+  // The library takes a zero byte for the end of the text.
+  if (text.find('\0') != std::string_view::npos) fail(Code::input, where, ": not valid JSON: it has a zero byte");
   try {
     return json::parse(text.begin(), text.end(), Watch(where));
   } catch (const json::exception& error) {
