@@ -303,9 +303,12 @@ std::string plain_reason(const std::exception& error) {
   const auto* from_c10 = dynamic_cast<const c10::Error*>(&error);
   std::string text = from_c10 ? from_c10->what_without_backtrace() : error.what();
   text = text.substr(0, text.find('\n'));
-  const std::size_t place = text.find("] ");  // "[.../pair.cc:534] Connection closed"
-  if (text.starts_with("[") && place != std::string::npos) text = text.substr(place + 2);
-  return text;
+  text = text.substr(0, text.find(". This is typically caused"));
+  while (true) {  // "[.../pair.cc:534] Connection closed"
+    const std::size_t mark = text.find(".cc:"), begin = text.rfind('[', mark), end = text.find("] ", mark);
+    if (mark == std::string::npos || begin == std::string::npos || end == std::string::npos) return text;
+    text.erase(begin, end + 2 - begin);
+  }
 }
 
 bool is_timeout(const std::string& reason) { return reason.find("imed out") != std::string::npos; }
@@ -334,6 +337,7 @@ std::unique_ptr<Group> connect_group(const GroupSpec& spec, const GlooDevice& de
   const QuietThreads quiet;
   try {
     link->gloo = c10::make_intrusive<c10d::ProcessGroupGloo>(store, link->me, link->ways(), options);
+    link->gloo->barrier()->wait(milliseconds(spec.init_timeout));  // all connected: from now on any member may leave
     link->gloo->setTimeout(milliseconds(spec.timeout));
   } catch (const std::exception& error) {
     const std::string reason = plain_reason(error);

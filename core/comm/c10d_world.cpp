@@ -1,5 +1,6 @@
 #include "core/comm/c10d_world.h"
 
+#include <csignal>
 #include <unistd.h>
 
 #include <algorithm>
@@ -8,6 +9,7 @@
 #include <thread>
 #include <type_traits>
 
+#include <c10/util/Logging.h>
 #include <torch/csrc/distributed/c10d/PrefixStore.hpp>
 #include <torch/csrc/distributed/c10d/TCPStore.hpp>
 
@@ -24,27 +26,36 @@ namespace {
 using Milliseconds = std::chrono::milliseconds;
 using Keys = std::vector<std::string>;
 
-constexpr double kSlice = 0.2;        // seconds: the store's connection is shared, so no wait may hold it for long
-constexpr double kHandshake = 8;      // seconds within which whoever listens at the port must answer as the store
-constexpr double kFarewell = 5;       // seconds rank 0 keeps the store for ranks that are still connecting
+constexpr double kLongestPause = 0.1;  // seconds between two questions to the store
+constexpr double kHandshake = 8;       // seconds within which whoever listens at the port must answer as the store
+constexpr double kFarewell = 5;        // seconds a rank that is done stays for the others to finish
 constexpr const char* kDuplicate = "duplicate";
+constexpr const char* kComplete = "complete";
 
 Milliseconds milliseconds(double seconds) {
   return Milliseconds(std::max<std::int64_t>(1, static_cast<std::int64_t>(seconds * 1e3)));
 }
 
-// The job's keys in the TCPStore. Waits in slices; else one waiting thread would block all others, and the limit.
+// Calls `there` until it is true, ever more seldom; false after `seconds`.
+template <class Condition>
+bool poll_until(double seconds, Condition&& there) {
+  const double end = now() + seconds;
+  for (double pause = 0.001; !there(); pause = std::min(kLongestPause, pause * 1.5)) {
+    if (now() >= end) return false;
+    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
+  }
+  return true;
+}
+
+// The job's keys in the TCPStore. Asks instead of waiting there: a wait would keep the connection, which all threads of
+// the process share, and c10d writes warnings when it ends without success.
 class JobStore final : public c10d::PrefixStore {
  public:
   using c10d::PrefixStore::PrefixStore;
   void wait(const Keys& keys) override { wait(keys, getTimeout()); }
   void wait(const Keys& keys, const Milliseconds& timeout) override {
-    const double end = now() + std::chrono::duration<double>(timeout).count();
-    while (!wait_slice(keys, std::min(kSlice, end - now()))) {
-      if (now() >= end) {
-        C10_THROW_ERROR(DistStoreError, str("Timed out waiting for store key ", keys.empty() ? "" : keys[0]));
-      }
-    }
+    if (poll_until(std::chrono::duration<double>(timeout).count(), [&] { return check(keys); })) return;
+    C10_THROW_ERROR(DistStoreError, str("Timed out waiting for store key ", keys.empty() ? "" : keys[0]));
   }
   std::vector<uint8_t> get(const std::string& key) override {
     wait({key}, getTimeout());
@@ -53,15 +64,6 @@ class JobStore final : public c10d::PrefixStore {
   std::vector<std::vector<uint8_t>> multiGet(const Keys& keys) override {
     wait(keys, getTimeout());
     return PrefixStore::multiGet(keys);
-  }
-  // True once all keys are there; false after `seconds`.
-  bool wait_slice(const Keys& keys, double seconds) {
-    try {
-      PrefixStore::wait(keys, milliseconds(seconds));
-      return true;
-    } catch (const c10::DistStoreError&) {
-      return false;
-    }
   }
 };
 using JobStorePtr = c10::intrusive_ptr<JobStore>;
@@ -108,17 +110,15 @@ std::string place(const Launch& launch) { return str(launch.master, ":", launch.
 
 // Until somebody listens there: c10d's own retry sleeps a second at a time and writes warnings.
 void wait_for_server(const Launch& launch, double end, RankClaim& claim) {
-  for (double pause = 0.005;; pause = std::min(0.2, pause * 1.5)) {
+  const bool there = poll_until(end - now(), [&] {
     claim.check();
-    if (answers(launch.master, launch.port, std::clamp(end - now(), 0.01, 2.0))) return;
-    if (now() >= end) {
-      fail(Code::dist, "start-up: rank ", launch.rank, " of ", launch.world, " found nobody at ", place(launch),
-           " within ", launch.init_timeout, " s; missing: ",
-           launch.agent_store ? "the launcher's store" : "rank 0, which serves the store there",
-           "; check that it runs, MASTER_ADDR, MASTER_PORT and firewalls");
-    }
-    std::this_thread::sleep_for(std::chrono::duration<double>(pause));
-  }
+    return answers(launch.master, launch.port, std::clamp(end - now(), 0.01, 2.0));
+  });
+  if (there) return;
+  fail(Code::dist, "start-up: rank ", launch.rank, " of ", launch.world, " found nobody at ", place(launch), " within ",
+       launch.init_timeout, " s; missing: ",
+       launch.agent_store ? "the launcher's store" : "rank 0, which serves the store there",
+       "; check that it runs, MASTER_ADDR, MASTER_PORT and firewalls");
 }
 
 c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, double end, RankClaim& claim) {
@@ -167,7 +167,7 @@ class Meeting {
     const std::string who = str("process ", getpid(), " of ", host_name());
     const std::string me = str(launch_.rank);
     if (store_.add("join/" + me, 1) != 1) {
-      const bool known = store_.wait_slice({"who/" + me}, 2);
+      const bool known = poll_until(2, [&] { return store_.check({"who/" + me}); });
       const std::string first = known ? text_of(store_.get("who/" + me)) : "another process";
       const std::string text = str("start-up: duplicate rank ", me, ": ", first, " and ", who,
                                    " were both started as rank ", me, "; check RANK");
@@ -176,16 +176,18 @@ class Meeting {
     }
     store_.set("who/" + me, bytes_of(who));
     store_.set("host/" + me, bytes_of(host_identity()));
+    if (store_.add("joined", 1) == launch_.world) store_.set(kComplete, bytes_of("1"));
   }
 
   std::vector<std::uint32_t> nodes(RankClaim& claim) {
-    Keys keys;
-    for (int r = 0; r < launch_.world; ++r) keys.push_back(str("host/", r));
-    while (!store_.wait_slice(keys, std::min(kSlice, end_ - now()))) {
+    const bool complete = poll_until(end_ - now(), [&] {
       claim.check();
       if (store_.check({kDuplicate})) throw Error(Code::dist, text_of(store_.get(kDuplicate)));
-      if (now() >= end_) report_missing();
-    }
+      return store_.check({kComplete});
+    });
+    if (!complete) report_missing();
+    Keys keys;
+    for (int r = 0; r < launch_.world; ++r) keys.push_back(str("host/", r));
     std::map<std::string, std::uint32_t> number;
     std::vector<std::uint32_t> out;
     for (const auto& host : store_.multiGet(keys)) {
@@ -222,6 +224,14 @@ std::string own_address(const Launch& launch, bool one_host) {
        ", which other hosts cannot reach; set GLOO_SOCKET_IFNAME to the network interface to use");
 }
 
+// Process-wide, as a rank of a job needs it: a lost connection is an error of the call that used it, not the end of the
+// process, and it is told once, by us. C10's own lines, with stacks, come back with TORCH_CPP_LOG_LEVEL=INFO.
+void quiet_process() {
+  std::signal(SIGPIPE, SIG_IGN);
+  constexpr int kWarning = 1, kFatal = 3;
+  if (FLAGS_caffe2_log_level == kWarning) FLAGS_caffe2_log_level = kFatal;
+}
+
 class C10dWorld final : public World {
  public:
   explicit C10dWorld(const Launch& launch) : launch_(launch) {
@@ -230,6 +240,7 @@ class C10dWorld final : public World {
     if (launch.port < 1 || launch.port > 65535) {
       fail(Code::dist, "start-up: port ", launch.port, " of the master ", launch.master, " is not possible");
     }
+    quiet_process();
     RankClaim claim(launch);
     tcp_ = open_store(launch, end, claim);
     job_ = c10::make_intrusive<JobStore>("shale/" + launch.prefix, tcp_);
@@ -241,8 +252,8 @@ class C10dWorld final : public World {
   }
 
   ~C10dWorld() override {
-    everyone_.reset();
     if (std::uncaught_exceptions() == born_) say_farewell();
+    everyone_.reset();
   }
 
   int rank() const override { return launch_.rank; }
@@ -277,15 +288,12 @@ class C10dWorld final : public World {
     }
   }
 
-  // The process that serves the store must not leave while others still read from it.
+  // Nobody leaves while another still reads from the store or from a connection: closing one that has unread bytes on
+  // it destroys what is on its way to the peer.
   void say_farewell() noexcept {
     try {
       job_->add("left", 1);
-      const bool serves = launch_.rank == 0 && !launch_.agent_store;
-      const double end = now() + std::min(kFarewell, launch_.timeout);
-      while (serves && job_->add("left", 0) < launch_.world && now() < end) {
-        std::this_thread::sleep_for(Milliseconds(2));
-      }
+      poll_until(std::min(kFarewell, launch_.timeout), [&] { return job_->add("left", 0) >= launch_.world; });
     } catch (const std::exception&) {
       return;  // the others are gone already
     }

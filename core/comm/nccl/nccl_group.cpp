@@ -7,8 +7,8 @@
 
 #include <ATen/ops/sum.h>
 #include <c10/cuda/CUDAFunctions.h>
-#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 #include <torch/headeronly/version.h>
+#include <torch/csrc/distributed/c10d/ProcessGroupNCCL.hpp>
 
 #include "core/base/error.h"
 #include "core/comm/group.h"
@@ -51,8 +51,8 @@ auto guarded(const Link& link, Op op, const Call& call) {
     return call();
   } catch (const std::exception& e) {
     const std::string reason = e.what();
-    throw Error(Code::dist, str("rank ", link.rank, " of group \"", link.name, "\": ", op_name(op), " failed: ",
-                                reason.substr(0, reason.find('\n')), "; set NCCL_DEBUG=INFO to see more"));
+    throw Error(Code::dist, str("rank ", link.rank, " of group \"", link.name, "\": ", op_name(op),
+                                " failed: ", reason.substr(0, reason.find('\n')), "; set NCCL_DEBUG=INFO to see more"));
   }
 }
 
@@ -122,8 +122,8 @@ class NcclGroup final : public Group {
   std::unique_ptr<shale::Work> all_gather(const at::Tensor& full) override {
     const OnDevice all(full);
     const auto flat = all.tensor.view(-1);
-    return start(Op::all_gather, outside(flat), [&] { return gather_into(nccl(), flat, piece(flat, rank())); },
-                 all.copy_back());
+    return start(
+        Op::all_gather, outside(flat), [&] { return gather_into(nccl(), flat, piece(flat, rank())); }, all.copy_back());
   }
 
   // Of one type: NCCL adds while it sends. Of two: the pieces travel as they are and are added wide in rank order.
@@ -133,10 +133,11 @@ class NcclGroup final : public Group {
     if (mine.scalar_type() == full.scalar_type())
       return start(Op::reduce_scatter, outside(flat), [&] { return reduce_into(nccl(), mine.view(-1), flat); }, {});
     const auto pieces = staging.view({size(), -1});
-    return start(Op::reduce_scatter, outside(flat), [&] { return exchange(nccl(), staging.view(-1), flat); },
-                 [pieces, out = mine.view(-1)]() mutable {
-                   at::sum_out(out, pieces, at::IntArrayRef{0}, false, out.scalar_type());
-                 });
+    return start(
+        Op::reduce_scatter, outside(flat), [&] { return exchange(nccl(), staging.view(-1), flat); },
+        [pieces, out = mine.view(-1)]() mutable {
+          at::sum_out(out, pieces, at::IntArrayRef{0}, false, out.scalar_type());
+        });
   }
 
   std::unique_ptr<shale::Work> all_reduce(const at::Tensor& inout, Reduction reduction) override {
@@ -145,32 +146,36 @@ class NcclGroup final : public Group {
     options.reduceOp = reduction == Reduction::sum   ? c10d::ReduceOp::SUM
                        : reduction == Reduction::max ? c10d::ReduceOp::MAX
                                                      : c10d::ReduceOp::MIN;
-    return start(Op::all_reduce, 2 * outside(inout), [&] { return nccl().allreduce(list(all), options); },
-                 all.copy_back());
+    return start(
+        Op::all_reduce, 2 * outside(inout), [&] { return nccl().allreduce(list(all), options); }, all.copy_back());
   }
 
   std::unique_ptr<shale::Work> broadcast(const at::Tensor& inout, int root) override {
     const OnDevice all(inout);
     c10d::BroadcastOptions options;
     options.rootRank = root;
-    return start(Op::broadcast, rank() == root && size() > 1 ? bytes(inout) : 0,
-                 [&] { return nccl().broadcast(list(all), options); }, all.copy_back());
+    return start(
+        Op::broadcast, rank() == root && size() > 1 ? bytes(inout) : 0,
+        [&] { return nccl().broadcast(list(all), options); }, all.copy_back());
   }
 
   std::unique_ptr<shale::Work> all_to_all(const at::Tensor& out, const at::Tensor& in) override {
     const OnDevice to(out), from(in);
     const auto target = to.tensor.view(-1), source = from.tensor.view(-1);
-    return start(Op::all_to_all, outside(in), [&] { return exchange(nccl(), target, source); }, to.copy_back());
+    return start(
+        Op::all_to_all, outside(in), [&] { return exchange(nccl(), target, source); }, to.copy_back());
   }
 
   std::unique_ptr<shale::Work> send(const at::Tensor& tensor, int to, int tag) override {
     const OnDevice one(tensor);
-    return start(Op::send, bytes(tensor), [&] { return nccl().send(list(one), to, tag); }, [one] {});
+    return start(
+        Op::send, bytes(tensor), [&] { return nccl().send(list(one), to, tag); }, [one] {});
   }
 
   std::unique_ptr<shale::Work> recv(const at::Tensor& tensor, int from, int tag) override {
     const OnDevice one(tensor);
-    return start(Op::recv, 0, [&] { return nccl().recv(list(one), from, tag); }, one.copy_back());
+    return start(
+        Op::recv, 0, [&] { return nccl().recv(list(one), from, tag); }, one.copy_back());
   }
 
   void barrier() override {
