@@ -26,7 +26,8 @@ std::unique_ptr<BlockRange> BlockRange::reserve(std::size_t bytes) {
 
 BlockRange::BlockRange(char* base, std::size_t length) : base_(base), length_(length) {
   madvise(base_, length_, MADV_HUGEPAGE);  // a wish; without huge pages everything still works
-  const auto first = round_up(reinterpret_cast<std::uintptr_t>(base_), kChunk) - reinterpret_cast<std::uintptr_t>(base_);
+  const auto first =
+      round_up(reinterpret_cast<std::uintptr_t>(base_), kChunk) - reinterpret_cast<std::uintptr_t>(base_);
   holes_[first] = length_ / kGrain * kGrain - round_up(first, kGrain);
 }
 

@@ -19,8 +19,8 @@ class BlockRange {
   BlockRange(const BlockRange&) = delete;
   BlockRange& operator=(const BlockRange&) = delete;
 
-  void* take(std::size_t bytes);      // aligned to 64 KiB; null when no hole is long enough
-  std::size_t release(void* block);   // a block of take(); returns the bytes that were asked for
+  void* take(std::size_t bytes);     // aligned to 64 KiB; null when no hole is long enough
+  std::size_t release(void* block);  // a block of take(); returns the bytes that were asked for
   bool owns(const void* p) const { return p >= base_ && p < base_ + length_; }
   std::size_t resident() const { return resident_chunks_ * kChunk; }  // bytes of the range touched and not given back
   std::size_t live() const { return live_; }                          // bytes of blocks taken, rounded up

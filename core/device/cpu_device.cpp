@@ -28,8 +28,10 @@ std::uint64_t usable_bytes() {
     const std::string root = unified ? "/sys/fs/cgroup" : "/sys/fs/cgroup/memory";
     const std::string name = unified ? "/memory.max" : "/memory.limit_in_bytes";
     for (auto path = line.substr(second + 1); !path.empty(); path.resize(path.rfind('/')))
-      if (path.front() == '/') bytes = limit_in(root + path + name, bytes);
-      else break;
+      if (path.front() == '/')
+        bytes = limit_in(root + path + name, bytes);
+      else
+        break;
     bytes = limit_in(root + name, bytes);
   }
   return bytes;

@@ -22,7 +22,7 @@ struct CudaGroup {
   c10d::Store* store = nullptr;  // where its members meet, under a prefix of its own; must outlive the group
   int rank = 0, size = 1;        // my position in the group
   std::string name;
-  double timeout = 600;          // seconds for any one operation
+  double timeout = 600;  // seconds for any one operation
 };
 
 // Types of the exported functions, for the caller of dlsym.

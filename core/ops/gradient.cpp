@@ -29,8 +29,10 @@ bool take_fresh(Weight& w) {
 }
 
 void write_gradient(Weight& w, const at::Tensor& dw) {
-  if (take_fresh(w)) w.grad.copy_(dw);
-  else w.grad.add_(dw);
+  if (take_fresh(w))
+    w.grad.copy_(dw);
+  else
+    w.grad.add_(dw);
 }
 
 void write_product(Weight& w, const at::Tensor& a, const at::Tensor& b) {
@@ -38,8 +40,10 @@ void write_product(Weight& w, const at::Tensor& a, const at::Tensor& b) {
   const auto type = wide ? at::kFloat : a.scalar_type();
   if (w.grad.scalar_type() != type) return write_gradient(w, wide ? a.to(type).mm(b.to(type)) : a.mm(b));
   const auto left = a.to(type), right = b.to(type);
-  if (take_fresh(w)) at::mm_out(w.grad, left, right);
-  else w.grad.addmm_(left, right);
+  if (take_fresh(w))
+    at::mm_out(w.grad, left, right);
+  else
+    w.grad.addmm_(left, right);
 }
 
 at::Tensor product(const at::Tensor& a, const at::Tensor& b) {

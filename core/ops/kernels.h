@@ -79,8 +79,8 @@ struct Kernels {
   void (*exponential)(const float* x, float* y, std::int64_t n);
 };
 
-const Kernels& base_kernels();   // any machine
-const Kernels* avx2_kernels();   // null when this build or this machine has none
-const Kernels& kernels();        // the fastest this machine runs
+const Kernels& base_kernels();  // any machine
+const Kernels* avx2_kernels();  // null when this build or this machine has none
+const Kernels& kernels();       // the fastest this machine runs
 
 }  // namespace shale

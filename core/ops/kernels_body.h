@@ -107,8 +107,8 @@ void rms_backward(const RmsBackward& a, Index begin, Index end) {
     const float *x = a.x + i * a.dim, *dy = a.dy + i * a.dim;
     float* dx = a.dx + i * a.dim;
     const double r = a.r[i];
-    const double dot = sum_of(
-        a.dim, [&](Index j, Index n) { return load(dy + j, n) * load(a.w + j, n) * load(x + j, n); });
+    const double dot =
+        sum_of(a.dim, [&](Index j, Index n) { return load(dy + j, n) * load(a.w + j, n) * load(x + j, n); });
     const auto c = static_cast<float>(dot * r * r * r / static_cast<double>(a.dim));
     const auto scale = static_cast<float>(r);
     for (Index j = 0; j < a.dim; j += kLanes) {
@@ -224,8 +224,8 @@ void add_rows(const AddRows& a, Index begin, Index end) {
 }
 
 constexpr Kernels make_table(const char* name) {
-  return {name,            rms_forward,     rms_backward,       rms_weight_gradient, rotate,
-          swiglu_forward,  swiglu_backward, softmax_statistics, softmax_backward,    add_rows,
+  return {name,           rms_forward,     rms_backward,       rms_weight_gradient, rotate,
+          swiglu_forward, swiglu_backward, softmax_statistics, softmax_backward,    add_rows,
           exponential_all};
 }
 

@@ -61,8 +61,10 @@ void check_ids(const at::Tensor& ids, std::int64_t vocabulary) {
 at::Tensor sums_by_token(const at::Tensor& positions, const at::Tensor& dy, std::int64_t tokens) {
   auto sums = at::zeros({tokens, dy.size(1)}, dy.options().dtype(wide_type(dy)));
   const auto rows = dy.to(sums.scalar_type());
-  if (dy.is_cpu()) sums.index_add_(0, positions, rows);
-  else sums.index_put_({positions}, rows, true);  // sorts, and so adds in a fixed order
+  if (dy.is_cpu())
+    sums.index_add_(0, positions, rows);
+  else
+    sums.index_put_({positions}, rows, true);  // sorts, and so adds in a fixed order
   return sums;
 }
 

@@ -40,7 +40,8 @@ std::uint32_t shale_cuda_api() { return shale::kCudaApi; }
 shale::ComputeDevice* shale_cuda_device(int local_rank) {
   const int count = c10::cuda::device_count();
   if (count == 0)
-    shale::fail(shale::Code::config, "no GPU is visible to this process; check the driver with nvidia-smi and "
+    shale::fail(shale::Code::config,
+                "no GPU is visible to this process; check the driver with nvidia-smi and "
                 "CUDA_VISIBLE_DEVICES, or set training.device = \"cpu\"");
   if (local_rank < 0 || local_rank >= count)
     shale::fail(shale::Code::config, "local rank ", local_rank, " has no GPU of its own: ", count,

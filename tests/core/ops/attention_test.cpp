@@ -50,8 +50,8 @@ TEST(attention, agrees_with_differences) { check_by_differences(attention_case({
 TEST(attention, takes_inputs_that_are_not_contiguous) {
   const auto wide = random({2, 5, 8, 6}, 1).to(at::kFloat);
   const auto q = wide.narrow(2, 0, 4), k = wide.narrow(2, 4, 2), v = wide.narrow(2, 6, 2);
-  EXPECT_NEAR_TENSOR(attention(q, k, v),
-                     plain_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble)), 1e-6);
+  EXPECT_NEAR_TENSOR(attention(q, k, v), plain_attention(q.to(at::kDouble), k.to(at::kDouble), v.to(at::kDouble)),
+                     1e-6);
 }
 
 TEST(attention, sees_no_later_step) {

@@ -13,9 +13,7 @@ Case norm_case(at::IntArrayRef shape) {
   return {{random(shape, 1)},
           {random({shape.back()}, 2)},
           [](const Tensors& x, std::vector<Weight*> w) { return rms_norm(x[0], *w[0], kEps); },
-          [](const Tensors& x, const Tensors& w) {
-            return at::rms_norm(x[0], {x[0].size(-1)}, w[0], kEps);
-          }};
+          [](const Tensors& x, const Tensors& w) { return at::rms_norm(x[0], {x[0].size(-1)}, w[0], kEps); }};
 }
 
 TEST(rms_norm, agrees_with_aten) {

@@ -45,9 +45,7 @@ inline at::Tensor random(at::IntArrayRef shape, std::uint64_t seed) {
   return at::randn(shape, at::make_generator<at::CPUGeneratorImpl>(seed), at::kDouble);
 }
 
-inline double tolerance(at::ScalarType type) {
-  return type == at::kDouble ? 1e-13 : type == at::kFloat ? 2e-6 : 2e-2;
-}
+inline double tolerance(at::ScalarType type) { return type == at::kDouble ? 1e-13 : type == at::kFloat ? 2e-6 : 2e-2; }
 
 // The greatest difference, relative to the greatest value.
 inline double difference(const at::Tensor& ours, const at::Tensor& plain) {
@@ -56,11 +54,11 @@ inline double difference(const at::Tensor& ours, const at::Tensor& plain) {
   return (a - b).abs().max().item<double>() / (b.abs().max().item<double>() + 1e-30);
 }
 
-#define EXPECT_NEAR_TENSOR(ours, plain, limit)              \
-  do {                                                      \
-    ASSERT_TRUE((ours).defined()) << #ours;                 \
-    ASSERT_EQ((ours).sizes(), (plain).sizes()) << #ours;    \
-    EXPECT_LE(difference(ours, plain), limit) << #ours;     \
+#define EXPECT_NEAR_TENSOR(ours, plain, limit)           \
+  do {                                                   \
+    ASSERT_TRUE((ours).defined()) << #ours;              \
+    ASSERT_EQ((ours).sizes(), (plain).sizes()) << #ours; \
+    EXPECT_LE(difference(ours, plain), limit) << #ours;  \
   } while (false)
 
 inline Tensors leaves(const Tensors& from, at::ScalarType type, at::ScalarType as) {
@@ -102,9 +100,13 @@ inline void compare(const Case& c, at::ScalarType type, at::ScalarType grad_type
 
 // All types, each with gradients of its own type and wider ones.
 inline void compare(const Case& c) {
-  for (const auto& [type, grad_type] : std::vector<std::pair<at::ScalarType, at::ScalarType>>{
-           {at::kDouble, at::kDouble}, {at::kFloat, at::kFloat}, {at::kFloat, at::kDouble},
-           {at::kBFloat16, at::kBFloat16}, {at::kBFloat16, at::kFloat}, {at::kHalf, at::kFloat}}) {
+  for (const auto& [type, grad_type] :
+       std::vector<std::pair<at::ScalarType, at::ScalarType>>{{at::kDouble, at::kDouble},
+                                                              {at::kFloat, at::kFloat},
+                                                              {at::kFloat, at::kDouble},
+                                                              {at::kBFloat16, at::kBFloat16},
+                                                              {at::kBFloat16, at::kFloat},
+                                                              {at::kHalf, at::kFloat}}) {
     SCOPED_TRACE(testing::Message() << type << " with gradients in " << grad_type);
     compare(c, type, grad_type);
   }
