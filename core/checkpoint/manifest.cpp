@@ -65,7 +65,8 @@ void write_manifest(Folder& folder, const Manifest& manifest) {
 Manifest read_manifest(Folder& folder) {
   const std::string where = folder.path() + "/" + kManifestFile;
   const Json json = parse_json(read_text(folder, kManifestFile, kLargestText), where);
-  if (text_of(json, "checksum", where) != signature(json, where))
+  const std::string signed_as = text_of(json, "checksum", where);
+  if (signed_as != signature(json, where))
     fail(Code::checkpoint, where, ": the checksum does not fit the text; the file was damaged or edited");
   const std::uint64_t version = count_of(json, "manifest", where);
   if (version != kVersion)

@@ -3,6 +3,7 @@
 #include <map>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/checkpoint/copy.h"
 #include "core/checkpoint/index_check.h"
 #include "core/checkpoint/json.h"
@@ -13,6 +14,7 @@ namespace shale {
 namespace {
 
 constexpr std::uint64_t kWindowBytes = 256 << 10;
+constexpr std::uint64_t kSmallBytes = 64 << 10;
 
 // Reads of one span of a file, ascending. Short ones are served from a window, long ones go straight to their place.
 class SpanReader {
@@ -108,7 +110,18 @@ class Reader final : public SnapshotReader {
            format_.id(), "'");
     const std::string problem = missing_files(*folder_, manifest_);
     if (!problem.empty()) fail(Code::checkpoint, problem, "; the snapshot is damaged, use an older one");
+    check_small_files();
     trusted_ = true;
+  }
+
+  // What says where everything is must be as it was written; data is checked by verify_snapshot, which reads it all.
+  void check_small_files() {
+    for (const FileEntry& entry : manifest_.files) {
+      if (entry.bytes > kSmallBytes && !entry.name.ends_with(".json")) continue;
+      const std::string path = folder_->path() + "/" + entry.name;
+      if (hash_text(read_text(*folder_, entry.name, kLargestText)) != entry.hash)
+        fail(Code::checkpoint, path, ": the bytes were changed after the snapshot was written; use an older one");
+    }
   }
 
   // Byte strings of run.json carry their value and need no box: without a length while the boxes are checked.
@@ -151,7 +164,11 @@ class Reader final : public SnapshotReader {
 
   void copy(const std::vector<std::int64_t>& shape, const StoredBox& stored, const Box& part, const Target& target) {
     if (!stored.token.empty()) return copy_coded(shape, stored, part, target);
-    SpanReader reader(open_file(stored.file), stored.offset + stored.bytes, bytes_read_);
+    std::int64_t last = 0;  // element of the stored box that is read last
+    for (std::size_t d = 0; d < shape.size(); ++d)
+      last = last * stored.box.extent[d] + part.begin[d] + part.extent[d] - 1 - stored.box.begin[d];
+    const std::uint64_t end = stored.offset + static_cast<std::uint64_t>((last + 1) * target.width);
+    SpanReader reader(open_file(stored.file), end, bytes_read_);
     for_each_run(shape, stored.box, part, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
       reader.read(stored.offset + static_cast<std::uint64_t>(from * target.width), target.at(to, n));
     });
