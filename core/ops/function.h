@@ -1,6 +1,7 @@
 // What the operators' own autograd functions have in common.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 
 #include <ATen/Parallel.h>
