@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <future>
 #include <map>
 #include <optional>
 #include <thread>
@@ -121,7 +122,26 @@ void wait_for_server(const Launch& launch, double end, RankClaim& claim) {
        "; check that it runs, MASTER_ADDR, MASTER_PORT and firewalls");
 }
 
-c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, double end, RankClaim& claim) {
+using TcpStore = c10::intrusive_ptr<c10d::Store>;
+
+// TCPStore's constructor has no limit of its own once somebody has accepted the connection and stays silent, so it runs
+// on a thread that is left behind in that case; the process ends with the error.
+TcpStore connect_store(const Launch& launch, const c10d::TCPStoreOptions& options) {
+  std::packaged_task<TcpStore()> task([host = launch.master, options]() -> TcpStore {
+    return c10::make_intrusive<c10d::TCPStore>(host, options);
+  });
+  std::future<TcpStore> store = task.get_future();
+  const QuietThreads quiet;
+  std::thread thread(std::move(task));
+  if (store.wait_for(options.timeout) == std::future_status::ready) {
+    thread.join();
+    return store.get();
+  }
+  thread.detach();
+  fail(Code::dist, "no answer");
+}
+
+TcpStore open_store(const Launch& launch, double end, RankClaim& claim) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(launch.port);
   options.isServer = launch.rank == 0 && !launch.agent_store;
@@ -134,9 +154,8 @@ c10::intrusive_ptr<c10d::Store> open_store(const Launch& launch, double end, Ran
   } else {
     wait_for_server(launch, end, claim);
   }
-  const QuietThreads quiet;
   try {
-    auto store = c10::make_intrusive<c10d::TCPStore>(launch.master, options);
+    TcpStore store = connect_store(launch, options);
     store->setTimeout(milliseconds(launch.init_timeout));
     return store;
   } catch (const std::exception& error) {
@@ -301,7 +320,7 @@ class C10dWorld final : public World {
 
   Launch launch_;
   Topology topology_;
-  c10::intrusive_ptr<c10d::Store> tcp_;
+  TcpStore tcp_;
   JobStorePtr job_;
   std::optional<C10dStore> store_;
   GlooDevice device_;
