@@ -1,0 +1,2 @@
+#define ID "not an id"
+#include "good.h"

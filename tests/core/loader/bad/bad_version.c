@@ -1,0 +1,2 @@
+#define VERSION "one"
+#include "good.h"

@@ -1,0 +1,3 @@
+#include <unistd.h>
+#define ENTRY for (;;) pause()
+#include "good.h"

@@ -1,0 +1,2 @@
+#define SHARDING_TABLE NULL
+#include "good.h"

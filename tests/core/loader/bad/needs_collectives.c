@@ -1,0 +1,2 @@
+#define NEEDS SHALE_COLLECTIVES_SERVICE
+#include "good.h"

@@ -1,0 +1,2 @@
+#define CAPS (SHALE_CAP_CPU | SHALE_CAP_NEEDS_EVEN_NODES)
+#include "good.h"

@@ -1,0 +1,2 @@
+#define NEEDS SHALE_LOG_SERVICE
+#include "good.h"

@@ -1,0 +1,2 @@
+#define TABLE_SIZE 0
+#include "good.h"

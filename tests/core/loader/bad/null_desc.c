@@ -1,0 +1,3 @@
+#define DESCS {NULL}
+#define N_DESCS 1
+#include "good.h"

@@ -1,0 +1,2 @@
+#define SHARDING_PLAN NULL
+#include "good.h"

@@ -1,0 +1,2 @@
+#define ID "other"
+#include "good.h"

@@ -1,0 +1,2 @@
+#define DESC_SIZE (offsetof(shale_desc, options))
+#include "good.h"

@@ -1,0 +1,2 @@
+#define INTERFACE_SIZE (offsetof(shale_sharding, plan))
+#include "good.h"

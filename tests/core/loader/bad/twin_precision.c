@@ -1,0 +1,4 @@
+#define ID "twin"
+#define DESCS {&precision_desc}
+#define N_DESCS 1
+#include "good.h"

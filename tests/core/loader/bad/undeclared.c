@@ -1,0 +1,2 @@
+#define DECLARED "com.example.something/1"
+#include "good.h"

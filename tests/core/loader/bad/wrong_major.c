@@ -1,0 +1,2 @@
+#define MAJOR (SHALE_ABI_MAJOR + 1)
+#include "good.h"
