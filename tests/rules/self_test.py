@@ -18,7 +18,7 @@ GOOD = {
     "core/LAYERS": "# floors\n0 base\n1 config device\n2 comm\n5 loader\n",
     "core/base/README.md": "x\n", "core/config/README.md": "x\n", "core/device/README.md": "x\n",
     "core/comm/README.md": "x\n", "core/loader/README.md": "x\n", "plugins/sharding_x/README.md": "x\n",
-    "core/base/error.h": "#pragma once\n#include <string>\nint error(std::string);\n",
+    "core/base/error.h": "#pragma once\n#include <string>\nint error(std::string);\nstruct Error {};\n",
     "core/config/env.cpp": '#include "core/base/error.h"\nauto x() { return getenv("X"); }\n',
     "core/device/device.h": '#pragma once\n#include "core/base/error.h"\n',
     "core/comm/CMakeLists.txt": "shale_room(comm SOURCES group.cpp DEPENDS base device LIBS x)\n",
@@ -74,6 +74,9 @@ PLANTED = [
     ("statics", "core/comm/a.cpp", "const int& x() {\n  static const int one = 1;\n  return one;\n}\n", None),
     ("build_files", "core/comm/CMakeLists.txt", "file(GLOB sources *.cpp)\n", "GLOB"),
     ("build_files", "core/comm/a.h", "int x;\n", "no #pragma once"),
+    ("one_name", "core/comm/a.h", "class Error final : public X {};\n", "Error is defined in core/base/error.h and"),
+    ("one_name", "core/comm/a.cpp", "class Error {};\n", None),
+    ("one_name", "core/comm/a.h", "class Error;\n  struct Error { };\n", None),
 ]
 
 CODE = """

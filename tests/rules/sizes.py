@@ -15,8 +15,8 @@ SOURCES = (".c", ".cpp", ".cu", ".h", ".hpp", ".cuh", ".py", ".sh", ".cmake", "C
 def _python_functions(text):
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
-            parameters = [a for a in node.args.args if a.arg != "self"]
-            yield node.name, node.lineno, node.end_lineno - node.lineno + 1, len(parameters)
+            needed = [a for a in node.args.args if a.arg != "self"][: len(node.args.args) - len(node.args.defaults)]
+            yield node.name, node.lineno, node.end_lineno - node.lineno + 1, len(needed)
 
 
 def files_rule(tree):
@@ -121,6 +121,22 @@ def build_files_rule(tree):
             yield f"{path}: no #pragma once"
 
 
+_TYPE = re.compile(r"^(?:class|struct|enum class|enum|union) (\w+)(?: final)?(?: : [^{;]+)?\s*\{", re.MULTILINE)
+
+
+def one_name_rule(tree):
+    """A type has one definition in the whole core: two of one name are one type to the linker, silently."""
+    homes = {}
+    for path in tree.under("core", ends=HEADERS):
+        if "/opaque/" in path:
+            continue  # stands in for the headers of another project, in its namespace
+        for match in _TYPE.finditer(tree.code(path)):
+            homes.setdefault(match[1], []).append(path)
+    for name, paths in sorted(homes.items()):
+        if len(paths) > 1:
+            yield f"{name} is defined in {' and '.join(paths)}; give one of them another name"
+
+
 RULES = {
     "files": files_rule,
     "functions": functions_rule,
@@ -129,4 +145,5 @@ RULES = {
     "words": words_rule,
     "statics": statics_rule,
     "build_files": build_files_rule,
+    "one_name": one_name_rule,
 }
