@@ -30,6 +30,8 @@ class CpuPool final : public c10::Allocator {
   CpuPool() {
     // A fixed threshold: glibc otherwise raises it with each big block freed and then keeps what libraries free.
     mallopt(M_MMAP_THRESHOLD, static_cast<int>(kLarge));
+    // And it must not hand the end of its heap back and fault it in again within every step.
+    mallopt(M_TRIM_THRESHOLD, 16 << 20);
     large_ = BlockRange::reserve();
   }
 
