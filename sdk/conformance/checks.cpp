@@ -28,6 +28,9 @@ constexpr Check kChecks[] = {
     {"bounds", "each option at each of its bounds gives a legal plan or names the option", check_bounds},
     {"newer-host", "longer structs and a higher minor change nothing", check_newer_host},
     {"refusals", "what the host refuses during a plan comes back as the answer, and nothing leaks", check_refusals},
+    {"format", "a checkpoint format says what it can hold and writes no further than it may", check_format},
+    {"round-trip", "what a format wrote from two writers, another instance reads back bit by bit", check_round_trip},
+    {"damage", "cut and changed files end in a status or an index, never in a crash or a hang", check_damage},
 };
 
 void write_all(int fd, const std::string& text) {

@@ -45,6 +45,9 @@ Problems check_plans(const std::string& file);
 Problems check_bounds(const std::string& file);
 Problems check_newer_host(const std::string& file);
 Problems check_refusals(const std::string& file);
+Problems check_format(const std::string& file);
+Problems check_round_trip(const std::string& file);
+Problems check_damage(const std::string& file);
 
 // id of the interface a kind must have; the kinds run from 1.
 inline constexpr const char* kRequired[] = {"", "shale.sharding/1", "shale.precision/1", "shale.offload/1",

@@ -18,11 +18,13 @@ class BadPlugin : public testing::TestWithParam<const Check*> {};
 
 TEST_P(BadPlugin, FailsItsCase) {
   std::string name = GetParam()->name;
+  const bool format = name == "format" || name == "round-trip" || name == "damage";
+  const std::string stem = format ? "bad_format_" : "bad_";
   std::replace(name.begin(), name.end(), '-', '_');
-  const Verdict bad = run_apart(*GetParam(), file_of("bad_" + name));
+  const Verdict bad = run_apart(*GetParam(), file_of(stem + name));
   EXPECT_NE(bad.outcome, Outcome::pass);
   EXPECT_FALSE(bad.problems.empty());
-  const Verdict good = run_apart(*GetParam(), file_of("bad_not"));
+  const Verdict good = run_apart(*GetParam(), file_of(stem + "not"));
   EXPECT_EQ(good.outcome, Outcome::pass) << testing::PrintToString(good.problems);
 }
 
