@@ -1,6 +1,8 @@
 #include <array>
+#include <bit>
 #include <cmath>
 #include <numbers>
+#include <utility>
 
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -32,7 +34,32 @@ std::uint64_t hash(const std::string& name) {
   return h;
 }
 
-// Standard normal values 4 i to 4 i + 3 of a parameter's stream, by Box and Muller (1958) from 32-bit uniforms.
+// log((bits + 0.5) / 2^32) to 1e-12, from the series of atanh.
+double log_uniform(std::uint32_t bits) {
+  const auto x = std::bit_cast<std::uint64_t>(bits + 0.5);
+  double exponent = static_cast<double>(x >> 52) - (1023 + 32);
+  double m = std::bit_cast<double>((x & 0xFFFFFFFFFFFFFull) | 0x3FF0000000000000ull);  // [1, 2)
+  const int upper = m > std::numbers::sqrt2;  // selected without branches, which would be guessed wrong half the time
+  m *= 1 - 0.5 * upper, exponent += upper;
+  const double s = (m - 1) / (m + 1), q = s * s;  // q < 0.03
+  const double series = 1 + q * (1. / 3 + q * (1. / 5 + q * (1. / 7 + q * (1. / 9 + q * (1. / 11 + q * (1. / 13))))));
+  return exponent * std::numbers::ln2 + 2 * s * series;
+}
+
+// A point of the unit circle, uniform in its angle: 30 bits choose it in the right quarter, two bits the quarter.
+std::pair<double, double> circle(std::uint32_t bits) {
+  const double angle = ((bits >> 2) + 0.5) * (std::numbers::pi / 2 * 0x1p-30) - std::numbers::pi / 4;
+  const double q = angle * angle;
+  const double sine =
+      angle * (1 - q * (1. / 6 - q * (1. / 120 - q * (1. / 5040 - q * (1. / 362880 - q * (1. / 39916800))))));
+  const double cosine =
+      1 - q * (1. / 2 - q * (1. / 24 - q * (1. / 720 - q * (1. / 40320 - q * (1. / 3628800 - q * (1. / 479001600))))));
+  const double sign = 1 - 2. * (bits & 1), swap = bits >> 1 & 1;
+  return {sign * (cosine + swap * (sine - cosine)), sign * (sine + swap * (cosine - sine))};
+}
+
+// Standard normal values 4 i to 4 i + 3 of a parameter's stream, by Box and Muller (1958) from 32-bit uniforms. Only
+// arithmetic that IEEE 754 rounds alike everywhere: no mathematical library has a say in the first weights of a run.
 class Normals {
  public:
   Normals(std::uint64_t seed, const std::string& name) : seed_(seed), name_(hash(name)) {}
@@ -40,10 +67,10 @@ class Normals {
   std::array<double, 4> block(std::uint64_t i) const {
     const Block bits = philox({low(i), high(i), low(name_), high(name_)}, low(seed_), high(seed_));
     std::array<double, 4> out;
-    for (int pair = 0; pair < 4; pair += 2) {
-      const double radius = std::sqrt(-2 * std::log(uniform(bits[pair])));
-      const double angle = 2 * std::numbers::pi * uniform(bits[pair + 1]);
-      out[pair] = radius * std::cos(angle), out[pair + 1] = radius * std::sin(angle);
+    for (std::size_t pair = 0; pair < 4; pair += 2) {
+      const double radius = std::sqrt(-2 * log_uniform(bits[pair]));
+      const auto [x, y] = circle(bits[pair + 1]);
+      out[pair] = radius * x, out[pair + 1] = radius * y;
     }
     return out;
   }
@@ -51,7 +78,6 @@ class Normals {
  private:
   static std::uint32_t low(std::uint64_t x) { return static_cast<std::uint32_t>(x); }
   static std::uint32_t high(std::uint64_t x) { return static_cast<std::uint32_t>(x >> 32); }
-  static double uniform(std::uint32_t bits) { return (bits + 0.5) * 0x1p-32; }  // in (0, 1)
 
   std::uint64_t seed_, name_;
 };
