@@ -125,6 +125,7 @@ std::int64_t micro_steps(const Config&, int world);
 
 // SHALE_PLUGIN_PATH, for commands that have no configuration.
 std::vector<std::string> read_plugin_path();
+std::vector<std::string> read_plugin_path(const Environment&);
 
 std::string print_config(const Config&);  // the resolved file with the origin of each value as a comment
 std::string config_help();                // every key with type, default, range, unit and help

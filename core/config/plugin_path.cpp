@@ -3,11 +3,12 @@
 
 namespace shale {
 
-std::vector<std::string> read_plugin_path() {
-  std::vector<std::string> folders;
-  for (const std::string& folder : split(lookup(process_environment(), "SHALE_PLUGIN_PATH"), ':'))
-    if (!folder.empty()) folders.push_back(folder);
+std::vector<std::string> read_plugin_path(const Environment& environment) {
+  std::vector<std::string> folders = split(lookup(environment, "SHALE_PLUGIN_PATH"), ':');
+  std::erase(folders, "");
   return folders;
 }
+
+std::vector<std::string> read_plugin_path() { return read_plugin_path(process_environment()); }
 
 }  // namespace shale

@@ -155,10 +155,9 @@ void Settings::take_environment(const Environment& environment) {
       take_text(path, value, {name});
     }
   }
-  for (const std::string& folder : split(lookup(environment, "SHALE_PLUGIN_PATH"), ':')) {
-    if (folder.empty()) continue;
+  config_.plugin_path = read_plugin_path(environment);
+  for (const std::string& folder : config_.plugin_path) {
     if (!folder.starts_with('/')) errors_.add({"SHALE_PLUGIN_PATH"}, str(folder, " must be an absolute path"));
-    config_.plugin_path.push_back(folder);
   }
   const std::string scratch = lookup(environment, "TMPDIR");
   config_.scratch_dir = scratch.empty() ? "/tmp" : scratch;
