@@ -174,8 +174,8 @@ class GlooGroup final : public Group {
   std::unique_ptr<Work> reduce_scatter(const at::Tensor& mine, const at::Tensor& full,
                                        const at::Tensor& staging) override {
     const std::int64_t piece = piece_bytes(Op::reduce_scatter, full);
-    check(staging.nbytes() >= full.nbytes() && staging.is_contiguous(), "reduce_scatter: staging of ",
-          staging.nbytes(), " bytes for ", full.nbytes());
+    check(staging.nbytes() >= full.nbytes() && staging.is_contiguous(), "reduce_scatter: staging of ", staging.nbytes(),
+          " bytes for ", full.nbytes());
     check(mine.numel() * size() == full.numel(), "reduce_scatter: ", mine.numel(), " elements for a piece of ",
           full.numel(), " over ", size(), " ranks");
     auto work = start(Op::reduce_scatter, bytes_of(full) - piece, {mine, full, staging});

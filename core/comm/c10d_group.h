@@ -20,11 +20,11 @@ using GlooDevice = std::shared_ptr<gloo::transport::Device>;
 GlooDevice open_device(const std::string& interface_name, const std::string& address);  // by name if given
 
 struct GroupSpec {
-  std::string name;        // for messages
-  std::vector<int> ranks;  // the members, ascending: two or more
-  int rank = 0;            // this process's rank in the world, one of them
+  std::string name;                          // for messages
+  std::vector<int> ranks;                    // the members, ascending: two or more
+  int rank = 0;                              // this process's rank in the world, one of them
   double init_timeout = 300, timeout = 100;  // seconds: to connect, and for each later wait
-  int threads = 1;         // that run all_reduce, broadcast and barrier; the rest needs none
+  int threads = 1;                           // that run all_reduce, broadcast and barrier; the rest needs none
 };
 
 // Meets the other members in `store`, which nobody else uses. Error{dist} naming the group and its ranks.

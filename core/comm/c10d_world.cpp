@@ -1,7 +1,7 @@
 #include "core/comm/c10d_world.h"
 
-#include <csignal>
 #include <unistd.h>
+#include <csignal>
 
 #include <algorithm>
 #include <future>
@@ -98,7 +98,8 @@ class C10dStore final : public Store {
         const double limit = std::chrono::duration<double>(job_->getTimeout()).count();
         fail(Code::dist, "rank ", rank_, ": no rank set \"", key, "\" in the job's store within ", limit, " s");
       }
-      const std::string text = str("rank ", rank_, ": the job's store is gone, asking for \"", key, "\" (", reason, ")");
+      const std::string text =
+          str("rank ", rank_, ": the job's store is gone, asking for \"", key, "\" (", reason, ")");
       throw Error(Code::dist, text).mark_secondary();
     }
   }
@@ -117,8 +118,8 @@ void wait_for_server(const Launch& launch, double end, RankClaim& claim) {
   });
   if (there) return;
   fail(Code::dist, "start-up: rank ", launch.rank, " of ", launch.world, " found nobody at ", place(launch), " within ",
-       launch.init_timeout, " s; missing: ",
-       launch.agent_store ? "the launcher's store" : "rank 0, which serves the store there",
+       launch.init_timeout,
+       " s; missing: ", launch.agent_store ? "the launcher's store" : "rank 0, which serves the store there",
        "; check that it runs, MASTER_ADDR, MASTER_PORT and firewalls");
 }
 
@@ -127,9 +128,8 @@ using TcpStore = c10::intrusive_ptr<c10d::Store>;
 // TCPStore's constructor has no limit of its own once somebody has accepted the connection and stays silent, so it runs
 // on a thread that is left behind in that case; the process ends with the error.
 TcpStore connect_store(const Launch& launch, const c10d::TCPStoreOptions& options) {
-  std::packaged_task<TcpStore()> task([host = launch.master, options]() -> TcpStore {
-    return c10::make_intrusive<c10d::TCPStore>(host, options);
-  });
+  std::packaged_task<TcpStore()> task(
+      [host = launch.master, options]() -> TcpStore { return c10::make_intrusive<c10d::TCPStore>(host, options); });
   std::future<TcpStore> store = task.get_future();
   const QuietThreads quiet;
   std::thread thread(std::move(task));
@@ -147,7 +147,7 @@ TcpStore open_store(const Launch& launch, double end, RankClaim& claim) {
   options.isServer = launch.rank == 0 && !launch.agent_store;
   options.waitWorkers = false;
   options.timeout = milliseconds(std::min(launch.init_timeout, kHandshake));
-  Descriptor listening(options.isServer ? launch.listen_fd : -1);
+  OwnedFd listening(options.isServer ? launch.listen_fd : -1);
   if (options.isServer) {
     if (!listening) listening = listen_at(launch.master, launch.port);
     options.masterListenFd = listening.release();
@@ -301,8 +301,8 @@ class C10dWorld final : public World {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      const std::string text = str("start-up: rank ", launch_.rank, " lost the store at ", place(launch_), " (",
-                                   plain_reason(error), ")");
+      const std::string text =
+          str("start-up: rank ", launch_.rank, " lost the store at ", place(launch_), " (", plain_reason(error), ")");
       throw Error(Code::dist, text).mark_secondary();
     }
   }

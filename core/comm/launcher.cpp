@@ -1,9 +1,9 @@
 #include "core/comm/launcher.h"
 
-#include <csignal>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
+#include <csignal>
 
 #include <algorithm>
 #include <cerrno>
@@ -35,7 +35,7 @@ struct Cause {
 struct Rank {
   int number = 0;
   pid_t pid = -1;
-  Descriptor report;
+  OwnedFd report;
   bool alive = false;
 };
 
@@ -82,8 +82,8 @@ class Herd {
 
  private:
   void start();
-  void fork_rank(int local, const Descriptor& listening, int parent);
-  [[noreturn]] void be_rank(int local, const Descriptor& listening, const Descriptor& report);
+  void fork_rank(int local, const OwnedFd& listening, int parent);
+  [[noreturn]] void be_rank(int local, const OwnedFd& listening, const OwnedFd& report);
   void reap();
   void ended(Rank&, int status);
   void on_signal(int signal);
@@ -118,7 +118,7 @@ int Herd::run() {
 }
 
 void Herd::start() {
-  Descriptor listening;
+  OwnedFd listening;
   if (base_.rank == 0 && !base_.agent_store && base_.world > 1) {
     listening = listen_at(base_.master, base_.port);
     base_.port = port_of(listening);
@@ -128,7 +128,7 @@ void Herd::start() {
   for (int i = 0; i < base_.local_world; ++i) fork_rank(i, listening, parent);
 }
 
-void Herd::fork_rank(int local, const Descriptor& listening, int parent) {
+void Herd::fork_rank(int local, const OwnedFd& listening, int parent) {
   Pipe pipe = make_pipe();
   const pid_t pid = fork();
   if (pid < 0) fail(Code::io, "launcher: cannot start rank ", base_.rank + local, ": ", std::strerror(errno));
@@ -140,7 +140,7 @@ void Herd::fork_rank(int local, const Descriptor& listening, int parent) {
   ranks_.push_back({base_.rank + local, pid, std::move(pipe.read), true});
 }
 
-void Herd::be_rank(int local, const Descriptor& listening, const Descriptor& report) {
+void Herd::be_rank(int local, const OwnedFd& listening, const OwnedFd& report) {
   setpgid(0, 0);  // a terminal's Ctrl-C reaches the launcher only, which hands it on once
   std::signal(SIGTTOU, SIG_IGN);
   signals_.restore();

@@ -47,8 +47,8 @@ std::string numeric(const sockaddr* address) {
 }
 
 // 0, or errno.
-int try_listen(Descriptor& out, const sockaddr* address, socklen_t length) {
-  Descriptor fd(socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+int try_listen(OwnedFd& out, const sockaddr* address, socklen_t length) {
+  OwnedFd fd(socket(address->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
   if (!fd) return errno;
   const int on = 1, off = 0;
   setsockopt(fd.get(), SOL_SOCKET, SO_REUSEADDR, &on, sizeof on);
@@ -58,7 +58,7 @@ int try_listen(Descriptor& out, const sockaddr* address, socklen_t length) {
   return 0;
 }
 
-int try_listen_everywhere(Descriptor& out, int port) {
+int try_listen_everywhere(OwnedFd& out, int port) {
   sockaddr_in6 six{};
   six.sin6_family = AF_INET6;
   six.sin6_port = htons(static_cast<std::uint16_t>(port));
@@ -71,7 +71,7 @@ int try_listen_everywhere(Descriptor& out, int port) {
 }
 
 bool connects(const addrinfo& to, double seconds) {
-  const Descriptor fd(socket(to.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
+  const OwnedFd fd(socket(to.ai_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd) return false;
   if (connect(fd.get(), to.ai_addr, to.ai_addrlen) == 0) return true;
   if (errno != EINPROGRESS) return false;
@@ -84,7 +84,7 @@ bool connects(const addrinfo& to, double seconds) {
 
 // The source address the kernel would choose; "" without a route.
 std::string source_address(const addrinfo& to) {
-  const Descriptor fd(socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  const OwnedFd fd(socket(to.ai_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
   if (!fd || connect(fd.get(), to.ai_addr, to.ai_addrlen) != 0) return "";
   sockaddr_storage mine{};
   socklen_t length = sizeof mine;
@@ -94,15 +94,16 @@ std::string source_address(const addrinfo& to) {
 
 }  // namespace
 
-Descriptor::~Descriptor() {
+OwnedFd::~OwnedFd() {
   if (fd_ >= 0) close(fd_);
 }
 
-Descriptor listen_at(const std::string& host, int port) {
+OwnedFd listen_at(const std::string& host, int port) {
   const Addresses addresses = resolve(host, port);
-  Descriptor out;
+  OwnedFd out;
   const bool local = is_loopback(numeric(addresses->ai_addr));
-  const int error = local ? try_listen(out, addresses->ai_addr, addresses->ai_addrlen) : try_listen_everywhere(out, port);
+  const int error =
+      local ? try_listen(out, addresses->ai_addr, addresses->ai_addrlen) : try_listen_everywhere(out, port);
   if (error == EADDRINUSE) {
     fail(Code::dist, "start-up: port ", port, " of ", host,
          " is taken by another process; choose another MASTER_PORT or end that process");
@@ -111,7 +112,7 @@ Descriptor listen_at(const std::string& host, int port) {
   return out;
 }
 
-int port_of(const Descriptor& listening) {
+int port_of(const OwnedFd& listening) {
   sockaddr_storage mine{};
   socklen_t length = sizeof mine;
   const bool known = getsockname(listening.get(), reinterpret_cast<sockaddr*>(&mine), &length) == 0;

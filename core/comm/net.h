@@ -8,12 +8,12 @@
 namespace shale {
 
 // A file descriptor that is closed with its owner.
-class Descriptor {
+class OwnedFd {
  public:
-  explicit Descriptor(int fd = -1) : fd_(fd) {}
-  ~Descriptor();
-  Descriptor(Descriptor&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& other) noexcept {
+  explicit OwnedFd(int fd = -1) : fd_(fd) {}
+  ~OwnedFd();
+  OwnedFd(OwnedFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  OwnedFd& operator=(OwnedFd&& other) noexcept {
     std::swap(fd_, other.fd_);
     return *this;
   }
@@ -27,8 +27,8 @@ class Descriptor {
 
 // Listens at the port (0 = any free one). For a host that is this machine's loopback only there, else on all
 // interfaces. Error{dist} naming host and port: taken, not allowed, unknown host.
-Descriptor listen_at(const std::string& host, int port);
-int port_of(const Descriptor& listening);
+OwnedFd listen_at(const std::string& host, int port);
+int port_of(const OwnedFd& listening);
 
 // One try to connect, at most `seconds` long; true if somebody accepts there. Error{dist} for a host name that does
 // not resolve.

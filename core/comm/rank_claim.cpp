@@ -38,7 +38,7 @@ int peer(int fd) {
   return known && who.uid == geteuid() ? who.pid : -1;
 }
 
-Descriptor local_socket() { return Descriptor(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
+OwnedFd local_socket() { return OwnedFd(socket(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0)); }
 
 }  // namespace
 
@@ -46,16 +46,16 @@ RankClaim::RankClaim(const Launch& launch) : rank_(launch.rank), socket_(local_s
   const Name name = name_of(launch);
   if (socket_ && bind(socket_.get(), name.get(), name.length) == 0 && listen(socket_.get(), 8) == 0) return;
   const bool taken = socket_ && errno == EADDRINUSE;
-  socket_ = Descriptor();
+  socket_ = OwnedFd();
   if (!taken) return;  // a kernel without abstract sockets: the store still finds duplicates
-  const Descriptor holder = local_socket();
+  const OwnedFd holder = local_socket();
   const bool told = connect(holder.get(), name.get(), name.length) == 0;
   if (const int pid = told ? peer(holder.get()) : 0; pid >= 0) taken_by(pid);
 }
 
 void RankClaim::check() {
   if (!socket_) return;
-  const Descriptor rival(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
+  const OwnedFd rival(accept4(socket_.get(), nullptr, nullptr, SOCK_CLOEXEC));
   if (!rival) return;
   if (const int pid = peer(rival.get()); pid >= 0) taken_by(pid);
 }

@@ -18,7 +18,7 @@ class RankClaim {
   [[noreturn]] void taken_by(int pid) const;
 
   int rank_;
-  Descriptor socket_;
+  OwnedFd socket_;
 };
 
 }  // namespace shale

@@ -28,11 +28,16 @@ void sum(Out* __restrict out, std::int64_t n, std::span<const void* const> piece
 template <class Out>
 void sum_into(Out* out, std::int64_t n, std::span<const void* const> pieces, at::ScalarType type) {
   switch (type) {
-    case at::kDouble: return sum<double>(out, n, pieces);
-    case at::kFloat: return sum<float>(out, n, pieces);
-    case at::kBFloat16: return sum<c10::BFloat16>(out, n, pieces);
-    case at::kHalf: return sum<c10::Half>(out, n, pieces);
-    default: fail(Code::internal, "a sum over ranks of dtype ", c10::toString(type), " is not supported");
+    case at::kDouble:
+      return sum<double>(out, n, pieces);
+    case at::kFloat:
+      return sum<float>(out, n, pieces);
+    case at::kBFloat16:
+      return sum<c10::BFloat16>(out, n, pieces);
+    case at::kHalf:
+      return sum<c10::Half>(out, n, pieces);
+    default:
+      fail(Code::internal, "a sum over ranks of dtype ", c10::toString(type), " is not supported");
   }
 }
 
@@ -41,8 +46,8 @@ void sum_into(Out* out, std::int64_t n, std::span<const void* const> pieces, at:
 void rank_order_sum(const at::Tensor& out, std::span<const void* const> pieces, at::ScalarType type) {
   check(!pieces.empty() && out.is_contiguous(), "a sum over ranks needs pieces and a contiguous result");
   if (out.scalar_type() == at::kDouble) return sum_into(out.data_ptr<double>(), out.numel(), pieces, type);
-  check(out.scalar_type() == at::kFloat && type != at::kDouble, "a sum over ranks of ", c10::toString(type),
-        " into ", c10::toString(out.scalar_type()), " would lose digits");
+  check(out.scalar_type() == at::kFloat && type != at::kDouble, "a sum over ranks of ", c10::toString(type), " into ",
+        c10::toString(out.scalar_type()), " would lose digits");
   sum_into(out.data_ptr<float>(), out.numel(), pieces, type);
 }
 

@@ -34,10 +34,10 @@ Pipe make_pipe() {
   int ends[2];
   if (pipe2(ends, O_CLOEXEC) != 0) fail(Code::io, "launcher: cannot make a pipe: ", std::strerror(errno));
   fcntl(ends[0], F_SETFL, O_NONBLOCK);
-  return {Descriptor(ends[0]), Descriptor(ends[1])};
+  return {OwnedFd(ends[0]), OwnedFd(ends[1])};
 }
 
-void send_report(const Descriptor& to, const RankReport& report) noexcept {
+void send_report(const OwnedFd& to, const RankReport& report) noexcept {
   const std::size_t length = std::min(report.text.size(), kLongestText);
   const Header header{report.time, static_cast<std::int32_t>(report.code), report.secondary ? 1 : 0, length};
   char record[sizeof header + kLongestText];
@@ -46,7 +46,7 @@ void send_report(const Descriptor& to, const RankReport& report) noexcept {
   if (write(to.get(), record, sizeof header + length) < 0) return;  // the launcher is gone, and so are we soon
 }
 
-std::optional<RankReport> read_report(const Descriptor& from) {
+std::optional<RankReport> read_report(const OwnedFd& from) {
   char record[sizeof(Header) + kLongestText];
   const ssize_t n = read(from.get(), record, sizeof record);
   Header header;

@@ -17,18 +17,18 @@ struct RankReport {
 };
 
 struct Pipe {
-  Descriptor read, write;
+  OwnedFd read, write;
 };
 Pipe make_pipe();  // neither end survives exec; reading does not block. Error{io}
 
-void send_report(const Descriptor& to, const RankReport&) noexcept;  // texts are cut so that the pipe takes them whole
-std::optional<RankReport> read_report(const Descriptor& from);       // none if nothing or no whole record came
+void send_report(const OwnedFd& to, const RankReport&) noexcept;  // texts are cut so that the pipe takes them whole
+std::optional<RankReport> read_report(const OwnedFd& from);       // none if nothing or no whole record came
 
 RankReport current_exception_report();  // inside a catch block
 
 // Runs `main` as the whole of a process: its result, or the code of its exception, which is sent to the launcher.
 template <class Main>
-int run_reporting(const Descriptor& to, Main&& main) {
+int run_reporting(const OwnedFd& to, Main&& main) {
   try {
     return main();
   } catch (...) {

@@ -23,16 +23,18 @@ class Store {
 class World {
  public:
   // Meets the other ranks within launch.init_timeout seconds, or Error{dist} saying how many of how many joined, which
-  // ranks are missing and at which address and port. A world of one needs no network.
+  // ranks are missing and at which address and port. A world of one needs no network. From two ranks on the process
+  // ignores SIGPIPE, and its threads started here take no signals.
   static std::unique_ptr<World> join(const Launch&);
-  virtual ~World() = default;
+  virtual ~World() = default;  // waits a few seconds for ranks that are still using it; not while an exception unwinds
 
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int local_rank() const = 0;
   virtual Store& store() = 0;
   virtual const Topology& topology() const = 0;  // micro_steps, cuda and device fields are the caller's to fill
-  // My part of the partition as a new group. All ranks call it, in the same order, with the same partition and name.
+  // My part of the partition as a new group, its connections of its own. All ranks call it, in the same order, with the
+  // same partition and name; it has the start-up time limit. Destroy groups before the World.
   virtual std::unique_ptr<Group> group(const Partition&, const std::string& name) = 0;
   Group& everyone() { return *everyone_; }
 

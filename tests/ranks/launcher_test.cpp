@@ -169,7 +169,7 @@ TEST(Launcher, TheFirstOfSeveralCausesIsPrintedLast) {
 
 TEST(Launcher, C2ATakenPortIsAnErrorBeforeAnyRankStarts) {
   const HardLimit limit(30);
-  const Descriptor other = listen_at("127.0.0.1", 0);
+  const OwnedFd other = listen_at("127.0.0.1", 0);
   Launch launch = local_launch(2);
   launch.port = port_of(other);
   try {
@@ -177,7 +177,8 @@ TEST(Launcher, C2ATakenPortIsAnErrorBeforeAnyRankStarts) {
     FAIL() << "started";
   } catch (const Error& error) {
     EXPECT_EQ(error.code(), Code::dist);
-    EXPECT_NE(std::string(error.what()).find(std::to_string(launch.port) + " of 127.0.0.1 is taken"), std::string::npos);
+    EXPECT_NE(std::string(error.what()).find(std::to_string(launch.port) + " of 127.0.0.1 is taken"),
+              std::string::npos);
   }
 }
 
@@ -268,15 +269,18 @@ TEST(Launcher, RanksWithoutAHandlerEndByTheSignalWithoutABlame) {
 TEST(Launcher, C22RanksThatLeaveInOrderAfterASignalToOneAreNotBlamed) {
   const HardLimit limit(30);
   const Channel agreed;
-  const Outcome outcome = run_launch(local_launch(2), [&](const Launch& launch) {
-    if (launch.rank == 1) {
-      agreed.put('a');
-      return 128 + SIGTERM;
-    }
-    agreed.take<char>();
-    usleep(100000);  // still saving when rank 1 is gone
-    return 128 + SIGTERM;
-  }, impatient());
+  const Outcome outcome = run_launch(
+      local_launch(2),
+      [&](const Launch& launch) {
+        if (launch.rank == 1) {
+          agreed.put('a');
+          return 128 + SIGTERM;
+        }
+        agreed.take<char>();
+        usleep(100000);  // still saving when rank 1 is gone
+        return 128 + SIGTERM;
+      },
+      impatient());
   EXPECT_EQ(outcome.code, 128 + SIGTERM);
   EXPECT_EQ(outcome.lines, Lines{});
 }

@@ -65,7 +65,8 @@ TEST(Startup, C16OnlySomeJoin) {
   };
   Process first([&] { return start(0); }), third([&] { return start(2); });
   EXPECT_EQ(first.join(), 5);
-  EXPECT_TRUE(has(first.error(), str("E-dist: start-up: 2 of 4 ranks joined at 127.0.0.1:", port, " within 1 s; missing: rank 1, 3")))
+  EXPECT_TRUE(has(first.error(),
+                  str("E-dist: start-up: 2 of 4 ranks joined at 127.0.0.1:", port, " within 1 s; missing: rank 1, 3")))
       << first.error();
   EXPECT_EQ(third.join(), 5);
   EXPECT_TRUE(third.secondary() || has(third.error(), "missing: rank 1, 3")) << third.error();
@@ -88,7 +89,8 @@ TEST(Startup, C16RankZeroNeverComes) {
   launch.init_timeout = 0.5;
   Process second([&] { return join_and_sum(launch); });
   EXPECT_EQ(second.join(), 5);
-  EXPECT_TRUE(has(second.error(), str("rank 1 of 2 found nobody at 127.0.0.1:", launch.port, " within 0.5 s; missing: rank 0")))
+  EXPECT_TRUE(
+      has(second.error(), str("rank 1 of 2 found nobody at 127.0.0.1:", launch.port, " within 0.5 s; missing: rank 0")))
       << second.error();
 }
 
@@ -110,7 +112,8 @@ TEST(Startup, C16AnUnknownInterface) {
 TEST(Startup, C16TwoProcessesWithOneRankFindEachOtherWithoutRankZero) {
   const HardLimit limit(20);  // less than the start-up limit
   const int port = free_port();
-  Process one([&] { return join_and_sum(rank_of(1, 2, port)); }), other([&] { return join_and_sum(rank_of(1, 2, port)); });
+  Process one([&] { return join_and_sum(rank_of(1, 2, port)); }),
+      other([&] { return join_and_sum(rank_of(1, 2, port)); });
   for (Process* process : {&one, &other}) {
     EXPECT_EQ(process->join(), 5);
     EXPECT_TRUE(has(process->error(), "duplicate rank 1: process ")) << process->error();
@@ -136,7 +139,7 @@ TEST(Startup, C16ADuplicateOfAnotherHostIsFoundInTheStore) {
 
 TEST(Startup, C2APortHeldByAStrangerIsNamedByAllRanks) {
   const HardLimit limit(30);
-  const Descriptor stranger = listen_at("127.0.0.1", 0);  // accepts and never answers
+  const OwnedFd stranger = listen_at("127.0.0.1", 0);  // accepts and never answers
   const int port = port_of(stranger);
   const auto start = [&](int rank) {
     Launch launch = rank_of(rank, 2, port);

@@ -18,7 +18,7 @@ std::string error_text(auto&& call) {
 }
 
 TEST(Net, ATakenPortIsNamed) {
-  const Descriptor first = listen_at("127.0.0.1", 0);
+  const OwnedFd first = listen_at("127.0.0.1", 0);
   const int port = port_of(first);
   EXPECT_GT(port, 0);
   EXPECT_TRUE(answers("127.0.0.1", port, 1));
@@ -29,7 +29,7 @@ TEST(Net, ATakenPortIsNamed) {
 TEST(Net, NobodyListensAtAClosedPort) {
   int port = 0;
   {
-    const Descriptor closed = listen_at("127.0.0.1", 0);
+    const OwnedFd closed = listen_at("127.0.0.1", 0);
     port = port_of(closed);
   }
   EXPECT_FALSE(answers("127.0.0.1", port, 0.1));
@@ -55,12 +55,12 @@ TEST(Net, RoutesToThisHostAreLoopback) {
   EXPECT_NE(host_identity().find(host_name()), std::string::npos);
 }
 
-TEST(Net, ADescriptorClosesOnce) {
-  Descriptor a = listen_at("127.0.0.1", 0);
-  Descriptor b = std::move(a);
+TEST(Net, AnOwnedFdClosesOnce) {
+  OwnedFd a = listen_at("127.0.0.1", 0);
+  OwnedFd b = std::move(a);
   EXPECT_FALSE(a);
   EXPECT_TRUE(b);
-  EXPECT_GE(Descriptor(b.release()).get(), 0);
+  EXPECT_GE(OwnedFd(b.release()).get(), 0);
   EXPECT_FALSE(b);
 }
 

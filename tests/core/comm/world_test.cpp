@@ -57,7 +57,8 @@ TEST(World, AKeyThatNobodySetsIsAnErrorAtTheStartUpLimit) {
 TEST(World, GroupsFollowThePartition) {
   on_ranks(4, [](World& world) {
     const Partition halves{0, 1, 0, 1}, lone{0, 0, 0, 7};
-    const auto half = world.group(halves, "half"), most = world.group(lone, "most"), again = world.group(halves, "half");
+    const auto half = world.group(halves, "half"), most = world.group(lone, "most"),
+               again = world.group(halves, "half");
     const int r = world.rank();
     EXPECT_EQ(half->size(), 2);
     EXPECT_EQ(half->rank(), r / 2);
