@@ -67,8 +67,8 @@ void Entries::add_piece(const Piece& piece) {
   for (Box& box : boxes_of_range(item.shape, piece.begin, piece.begin + n)) {
     const std::int64_t elements = box.numel();
     boxes_.push_back(std::move(box));
-    entries_.push_back({&item, &boxes_.back(), static_cast<std::uint64_t>(elements * width),
-                        host_bytes(piece.data, at, elements)});
+    entries_.push_back(
+        {&item, &boxes_.back(), static_cast<std::uint64_t>(elements * width), host_bytes(piece.data, at, elements)});
     at += elements;
   }
   tensor_bytes_ += static_cast<std::uint64_t>(n * width);
@@ -79,11 +79,15 @@ void Entries::add_item(const Item& item) {
   const auto nothing = [] { return static_cast<const void*>(""); };
   if (item.kind == ItemKind::tensor) {
     check(!item.alias_of.empty(), item.id(), ": a tensor among the items must be an alias");
-    if (traits_.aliases) entries_.push_back({&item, nullptr, 0, nothing});
-    else beside_.push_back(item);
+    if (traits_.aliases)
+      entries_.push_back({&item, nullptr, 0, nothing});
+    else
+      beside_.push_back(item);
   } else if (item.kind == ItemKind::value) {
-    if (traits_.values) entries_.push_back({&item, nullptr, 0, nothing});
-    else beside_.push_back(item);
+    if (traits_.values)
+      entries_.push_back({&item, nullptr, 0, nothing});
+    else
+      beside_.push_back(item);
   } else {
     const auto* bytes = std::get_if<std::string>(&item.value);
     check(bytes != nullptr, item.id(), ": a byte string must hold text");

@@ -34,7 +34,7 @@ void check_name(const std::string& folder, const std::string& name) {
 struct Written {
   std::string path;
   FileEntry entry;
-  Descriptor descriptor;
+  FileDescriptor descriptor;
   Hasher hasher;
   std::vector<std::byte> buffer;
   std::uint64_t reserved = 0, started = 0;  // started: bytes whose way to the disk has begun
@@ -82,7 +82,8 @@ struct Written {
     if (error == 0) reserved = bytes;
     if (error == ENOSPC || error == EDQUOT || error == EFBIG) {
       failed = true;
-      fail(Code::io, path, ": no room for ", bytes, " bytes: ", std::strerror(error), "; free space or choose another "
+      fail(Code::io, path, ": no room for ", bytes, " bytes: ", std::strerror(error),
+           "; free space or choose another "
            "folder");
     }
   }
@@ -114,26 +115,28 @@ class WritingFile final : public File {
 
 class ReadingFile final : public File {
  public:
-  explicit ReadingFile(std::string path, Descriptor descriptor, std::uint64_t size)
+  explicit ReadingFile(std::string path, FileDescriptor descriptor, std::uint64_t size)
       : path_(std::move(path)), descriptor_(std::move(descriptor)), size_(size) {}
   std::uint64_t size() const override { return size_; }
   void append(std::span<const std::byte>) override { check(false, path_, " is open for reading"); }
   void read(std::uint64_t offset, std::span<std::byte> to) override {
     if (offset > size_ || to.size() > size_ - offset)
-      fail(Code::checkpoint, path_, ": ", to.size(), " bytes at ", offset, " lie outside the file of ", size_, " bytes");
+      fail(Code::checkpoint, path_, ": ", to.size(), " bytes at ", offset, " lie outside the file of ", size_,
+           " bytes");
     read_all(descriptor_.get(), offset, to, path_);
   }
 
  private:
   std::string path_;
-  Descriptor descriptor_;
+  FileDescriptor descriptor_;
   std::uint64_t size_;
 };
 
 class PosixFolder final : public Folder {
  public:
   PosixFolder(std::string path, bool writing) : path_(std::move(path)), writing_(writing) {
-    descriptor_ = Descriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | (writing ? O_NOFOLLOW : 0)));
+    descriptor_ =
+        FileDescriptor(::open(path_.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC | (writing ? O_NOFOLLOW : 0)));
     if (descriptor_.get() >= 0) return;
     if (writing) fail_io(path_, "cannot be opened for writing");
     fail(Code::checkpoint, path_, ": cannot be opened: ", std::strerror(errno));
@@ -145,7 +148,8 @@ class PosixFolder final : public Folder {
     check(writing_, path_, " is open for reading");
     check_name(path_, name);
     const std::string path = path_ + "/" + name;
-    Descriptor made(::openat(descriptor_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
+    FileDescriptor made(
+        ::openat(descriptor_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0644));
     if (made.get() < 0) fail_io(path, "cannot be created");
     written_.push_back({path, {name, 0, ""}, std::move(made), {}, {}});
     return std::make_unique<WritingFile>(written_.back());
@@ -155,7 +159,7 @@ class PosixFolder final : public Folder {
     check_name(path_, name);
     const std::string path = path_ + "/" + name;
     // O_NONBLOCK: a fifo of that name must not hang us.
-    Descriptor file(::openat(descriptor_.get(), name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+    FileDescriptor file(::openat(descriptor_.get(), name.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
     if (file.get() < 0) fail(Code::checkpoint, path, ": cannot be opened: ", std::strerror(errno));
     struct stat about {};
     if (::fstat(file.get(), &about) != 0) fail_io(path, "cannot be examined");
@@ -203,7 +207,7 @@ class PosixFolder final : public Folder {
  private:
   std::string path_;
   bool writing_;
-  Descriptor descriptor_;
+  FileDescriptor descriptor_;
   std::deque<Written> written_;  // addresses are kept by open files
   std::vector<FileEntry> adopted_;
 };

@@ -39,7 +39,7 @@ class Folder {
   virtual std::unique_ptr<File> create(const std::string& name) = 0;  // must not exist
   virtual std::unique_ptr<File> open(const std::string& name) = 0;    // read only
   virtual void rename(const std::string& from, const std::string& to) = 0;
-  virtual std::vector<std::string> list() = 0;                        // sorted relative names
+  virtual std::vector<std::string> list() = 0;  // sorted relative names
   // What other ranks wrote into this folder: from now on part of what sync returns, and followed by rename.
   virtual void adopt(std::span<const FileEntry>) {}
   virtual std::vector<FileEntry> sync() = 0;  // fsync of files written here and of the folder; what was written

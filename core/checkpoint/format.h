@@ -33,9 +33,9 @@ struct WriteCall {
   int writer = 0, n_writers = 1;  // position among the ranks that write
   int part = 0, n_parts = 1;      // of this writer
   int first_part = 0, all_parts = 1;
-  Folder* folder = nullptr;       // open for writing
+  Folder* folder = nullptr;             // open for writing
   std::span<const WriteEntry> entries;  // sorted by role, name, key, then box
-  std::string* report = nullptr;  // appended to; handed to finish
+  std::string* report = nullptr;        // appended to; handed to finish
 };
 
 struct FinishCall {
@@ -65,10 +65,10 @@ class CheckpointFormat {
   virtual ~CheckpointFormat() = default;
   virtual const std::string& id() const = 0;
   virtual FormatTraits traits() = 0;
-  virtual void write(const WriteCall&) = 0;   // io thread
-  virtual void finish(const FinishCall&) = 0; // rank 0, after all parts of all ranks
-  virtual int probe(Folder&) = 0;             // 0 not mine, 1 could be, 2 surely
-  virtual Index describe(Folder&) = 0;        // nothing in it is trusted: snapshot.h checks it
+  virtual void write(const WriteCall&) = 0;    // io thread
+  virtual void finish(const FinishCall&) = 0;  // rank 0, after all parts of all ranks
+  virtual int probe(Folder&) = 0;              // 0 not mine, 1 could be, 2 surely
+  virtual Index describe(Folder&) = 0;         // nothing in it is trusted: snapshot.h checks it
   virtual void read(Folder&, const std::string& token, std::span<std::byte> to) = 0;
 };
 

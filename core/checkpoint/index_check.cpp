@@ -130,7 +130,8 @@ std::vector<std::vector<StoredBox>> checked_boxes(Index& index, const FileSize& 
       check_alias(index.items, item, where);
       continue;
     }
-    std::ranges::sort(out[k], {}, [](const StoredBox& s) -> const auto& { return s.box.begin; });
+    std::ranges::sort(
+        out[k], {}, [](const StoredBox& s) -> const auto& { return s.box.begin; });
     const std::string problem = coverage_problem(item.shape, out[k]);
     if (!problem.empty()) fail(Code::checkpoint, where, ": ", item.id(), ": ", problem);
   }

@@ -64,7 +64,8 @@ std::string inspect_snapshot(const std::string& path, CheckpointFormat& format) 
   }
   for (const auto& [role, total] : totals)
     out += str(padded(role, 10), total.first, " items, ", human_bytes(static_cast<double>(total.second)), "\n");
-  return out + str(padded("total", 10), reader->items().size(), " items, ", human_bytes(static_cast<double>(all)), "\n");
+  return out +
+         str(padded("total", 10), reader->items().size(), " items, ", human_bytes(static_cast<double>(all)), "\n");
 }
 
 }  // namespace shale

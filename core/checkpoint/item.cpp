@@ -14,11 +14,16 @@ constexpr std::size_t kLongestName = 255;
 
 const char* role_name(ItemRole role) {
   switch (role) {
-    case ItemRole::weight: return "weight";
-    case ItemRole::optimizer: return "optimizer";
-    case ItemRole::run: return "run";
-    case ItemRole::plugin: return "plugin";
-    case ItemRole::buffer: return "buffer";
+    case ItemRole::weight:
+      return "weight";
+    case ItemRole::optimizer:
+      return "optimizer";
+    case ItemRole::run:
+      return "run";
+    case ItemRole::plugin:
+      return "plugin";
+    case ItemRole::buffer:
+      return "buffer";
   }
   return "unknown";
 }
@@ -133,8 +138,8 @@ Box intersect(const Box& a, const Box& b) {
   Box out = a;
   for (std::size_t d = 0; d < a.begin.size(); ++d) {
     out.begin[d] = std::max(a.begin[d], b.begin[d]);
-    out.extent[d] = std::max<std::int64_t>(
-        0, std::min(a.begin[d] + a.extent[d], b.begin[d] + b.extent[d]) - out.begin[d]);
+    out.extent[d] =
+        std::max<std::int64_t>(0, std::min(a.begin[d] + a.extent[d], b.begin[d] + b.extent[d]) - out.begin[d]);
   }
   return out;
 }

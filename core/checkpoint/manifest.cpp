@@ -54,8 +54,8 @@ void write_manifest(Folder& folder, const Manifest& manifest) {
   Json files = Json::array();
   for (const FileEntry& file : manifest.files)
     files.push_back({{"name", file.name}, {"bytes", file.bytes}, {"hash", file.hash}});
-  Json json{{"manifest", kVersion},         {"format", manifest.format},   {"step", manifest.step},
-            {"world", manifest.world},      {"plugins", manifest.plugins}, {"hash", "xxh3-128"},
+  Json json{{"manifest", kVersion},     {"format", manifest.format},   {"step", manifest.step},
+            {"world", manifest.world},  {"plugins", manifest.plugins}, {"hash", "xxh3-128"},
             {"files", std::move(files)}};
   json["checksum"] = signature(json, where);
   const std::string text = json_text(json, where);
@@ -70,7 +70,8 @@ Manifest read_manifest(Folder& folder) {
     fail(Code::checkpoint, where, ": the checksum does not fit the text; the file was damaged or edited");
   const std::uint64_t version = count_of(json, "manifest", where);
   if (version != kVersion)
-    fail(Code::checkpoint, where, ": manifest version ", version, ", this shale reads ", kVersion, "; use a newer shale");
+    fail(Code::checkpoint, where, ": manifest version ", version, ", this shale reads ", kVersion,
+         "; use a newer shale");
   Manifest out{text_of(json, "format", where), count_of(json, "step", where), 1, {}, {}};
   const std::uint64_t world = count_of(json, "world", where);
   if (world < 1 || world > 1 << 30) fail(Code::checkpoint, where, ": a world of ", world, " ranks");

@@ -12,11 +12,11 @@
 
 namespace shale {
 
-Descriptor::~Descriptor() {
+FileDescriptor::~FileDescriptor() {
   if (fd_ >= 0) ::close(fd_);
 }
 
-void Descriptor::close(const std::string& path) {
+void FileDescriptor::close(const std::string& path) {
   const int fd = std::exchange(fd_, -1);
   if (fd >= 0 && ::close(fd) != 0) fail_io(path, "cannot be closed");
 }
@@ -59,7 +59,7 @@ void sync_descriptor(int fd, const std::string& path) {
 }
 
 void sync_folder(const std::string& path) {
-  const Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  const FileDescriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (folder.get() < 0) fail_io(path, "cannot be opened");
   sync_descriptor(folder.get(), path);
 }
@@ -80,7 +80,8 @@ bool exchange(const std::string& a, const std::string& b) {
 
 std::string printable(const std::string& text) {
   std::string out = text.substr(0, 80);
-  std::ranges::replace_if(out, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
+  std::ranges::replace_if(
+      out, [](unsigned char c) { return c < 0x20 || c == 0x7f; }, '?');
   return text.size() > out.size() ? out + "..." : out;
 }
 

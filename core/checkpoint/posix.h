@@ -10,16 +10,16 @@
 
 namespace shale {
 
-class Descriptor {
+class FileDescriptor {
  public:
-  Descriptor() = default;
-  explicit Descriptor(int fd) : fd_(fd) {}
-  Descriptor(Descriptor&& from) noexcept : fd_(std::exchange(from.fd_, -1)) {}
-  Descriptor& operator=(Descriptor&& from) noexcept {
+  FileDescriptor() = default;
+  explicit FileDescriptor(int fd) : fd_(fd) {}
+  FileDescriptor(FileDescriptor&& from) noexcept : fd_(std::exchange(from.fd_, -1)) {}
+  FileDescriptor& operator=(FileDescriptor&& from) noexcept {
     std::swap(fd_, from.fd_);
     return *this;
   }
-  ~Descriptor();
+  ~FileDescriptor();
   int get() const { return fd_; }
   void close(const std::string& path);  // Error{io}: a delayed write error may show here
 

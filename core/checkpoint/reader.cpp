@@ -62,7 +62,8 @@ class Reader final : public SnapshotReader {
     for (Item& item : index_.items)
       if (item.kind == ItemKind::bytes) item.value = std::int64_t{0};
     if (!foreign) add_run_items();
-    boxes_ = checked_boxes(index_, [this](const std::string& name) { return open_file(name).size(); }, path);
+    boxes_ = checked_boxes(
+        index_, [this](const std::string& name) { return open_file(name).size(); }, path);
     for (Item& item : index_.items)
       if (const std::string* bytes = value_of(item)) item.shape = {static_cast<std::int64_t>(bytes->size())};
   }
@@ -140,7 +141,9 @@ class Reader final : public SnapshotReader {
     return item.kind == ItemKind::bytes ? std::get_if<std::string>(&item.value) : nullptr;
   }
 
-  std::string text_file(const char* name) { return manifest_.find(name) ? read_text(*folder_, name, kLargestText) : ""; }
+  std::string text_file(const char* name) {
+    return manifest_.find(name) ? read_text(*folder_, name, kLargestText) : "";
+  }
 
   File& open_file(const std::string& name) {
     std::unique_ptr<File>& file = files_[name];
@@ -180,7 +183,8 @@ class Reader final : public SnapshotReader {
     format_.read(*folder_, stored.token, bytes);
     bytes_read_ += stored.bytes;
     for_each_run(shape, stored.box, part, [&](std::int64_t from, std::int64_t to, std::int64_t n) {
-      std::memcpy(target.at(to, n).data(), bytes.data() + from * target.width, static_cast<std::size_t>(n * target.width));
+      std::memcpy(target.at(to, n).data(), bytes.data() + from * target.width,
+                  static_cast<std::size_t>(n * target.width));
     });
   }
 

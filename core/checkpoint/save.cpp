@@ -81,8 +81,12 @@ void check_replaceable(const std::string& path) {
 class Saving {
  public:
   Saving(Group& everyone, CheckpointFormat& format, const SnapshotSpec& spec)
-      : everyone_(everyone), format_(format), spec_(spec), leader_(everyone.rank() == 0),
-        temporary_(spec.root + "/" + saving_name(spec.step)), final_(spec.root + "/" + step_name(spec.step)) {}
+      : everyone_(everyone),
+        format_(format),
+        spec_(spec),
+        leader_(everyone.rank() == 0),
+        temporary_(spec.root + "/" + saving_name(spec.step)),
+        final_(spec.root + "/" + step_name(spec.step)) {}
 
   void run() {
     try {
@@ -129,9 +133,7 @@ class Saving {
     if (bad) fail(Code::io, path, ": cannot be removed: ", bad.message());
   }
 
-  void put(const char* name, const std::string& text) {
-    folder_->create(name)->append(std::as_bytes(std::span(text)));
-  }
+  void put(const char* name, const std::string& text) { folder_->create(name)->append(std::as_bytes(std::span(text))); }
 
   void plan(const std::vector<std::string>& ranks) {
     call_.n_writers = call_.all_parts = 0;
@@ -184,7 +186,8 @@ class Saving {
       for (std::string& report : unpack(told.at(0))) reports.push_back(std::move(report));
       std::vector<FileEntry> files;
       for (const Json& file : parse_json(told.at(1), temporary_))
-        files.push_back({file.at(0).get<std::string>(), file.at(1).get<std::uint64_t>(), file.at(2).get<std::string>()});
+        files.push_back(
+            {file.at(0).get<std::string>(), file.at(1).get<std::uint64_t>(), file.at(2).get<std::string>()});
       folder_->adopt(files);
     }
     format_.finish({spec_.step, total_bytes_, folder_.get(), reports, spec_.model_json});
@@ -217,7 +220,8 @@ class Saving {
       return sync_folder(spec_.root);
     }
     if (!exchange(temporary_, final_))
-      fail(Code::io, final_, ": is there, and this file system cannot exchange folders; move it away to save this step");
+      fail(Code::io, final_,
+           ": is there, and this file system cannot exchange folders; move it away to save this step");
     sync_folder(spec_.root);
     discard();  // the replaced one, now under the temporary name
   }

@@ -23,7 +23,7 @@ struct Piece {
 };
 
 struct SnapshotSpec {
-  std::string root;        // <run>/checkpoints
+  std::string root;  // <run>/checkpoints
   std::uint64_t step = 0;
   std::vector<Piece> pieces;  // tensors of this rank
   std::vector<Item> items;    // values, byte strings (in Item::value as std::string) and aliases; the same on all ranks

@@ -224,7 +224,8 @@ std::uint64_t Files::header_fnv(const std::string& name) const {
 void describe(const Files& files, const shale_index& index) {
   const Json json = parse(files.text(kIndexFile, kLargestIndex));
   if (sharded::text(json, "format") != "shale.sharded") corrupt("is no index of this format");
-  if (count(member(json, "version"), kMost, "'version'") != kVersion) corrupt("a version that this plugin does not read");
+  if (count(member(json, "version"), kMost, "'version'") != kVersion)
+    corrupt("a version that this plugin does not read");
   const std::vector<Json>& names = list(json, "files");
   check_headers(files, names);
   for (const Json& entry : list(json, "items")) {

@@ -18,8 +18,8 @@ struct Dtype {
   const char* name;  // as safetensors spells it
 };
 inline constexpr Dtype kDtypes[] = {
-    {SHALE_F64, "F64"}, {SHALE_F32, "F32"}, {SHALE_BF16, "BF16"}, {SHALE_F16, "F16"},
-    {SHALE_I64, "I64"}, {SHALE_I32, "I32"}, {SHALE_I16, "I16"},   {SHALE_I8, "I8"},
+    {SHALE_F64, "F64"}, {SHALE_F32, "F32"},   {SHALE_BF16, "BF16"},         {SHALE_F16, "F16"},
+    {SHALE_I64, "I64"}, {SHALE_I32, "I32"},   {SHALE_I16, "I16"},           {SHALE_I8, "I8"},
     {SHALE_U8, "U8"},   {SHALE_BOOL, "BOOL"}, {SHALE_F8_E4M3FN, "F8_E4M3"}, {SHALE_F8_E5M2, "F8_E5M2"}};
 const char* dtype_name(std::uint32_t dtype);
 

@@ -10,13 +10,14 @@ using sharded::Json;
 
 class Sharded : public Checkpoint {
  public:
-  static constexpr Info info{
-      .id = "sharded", .version = "0.1.0", .summary = "each rank writes what it owns: safetensors files and a JSON index"};
+  static constexpr Info info{.id = "sharded",
+                             .version = "0.1.0",
+                             .summary = "each rank writes what it owns: safetensors files and a JSON index"};
   using Checkpoint::Checkpoint;
 
   void format(shale_format& out) override {
-    out.flags = SHALE_FORMAT_BOXES | SHALE_FORMAT_BYTES | SHALE_FORMAT_VALUES | SHALE_FORMAT_OPTIMIZER |
-                SHALE_FORMAT_ALIASES;
+    out.flags =
+        SHALE_FORMAT_BOXES | SHALE_FORMAT_BYTES | SHALE_FORMAT_VALUES | SHALE_FORMAT_OPTIMIZER | SHALE_FORMAT_ALIASES;
     out.dtypes = kHeld.data();
     out.file_bytes = 0;
   }
@@ -90,7 +91,8 @@ class Sharded : public Checkpoint {
 
   static std::string tensor_name(const shale_entry& entry) {
     const shale_item& item = *entry.item;
-    std::string name = std::to_string(item.role) + "/" + std::string(view(item.name)) + "/" + std::string(view(item.key));
+    std::string name =
+        std::to_string(item.role) + "/" + std::string(view(item.name)) + "/" + std::string(view(item.key));
     if (entry.box == nullptr) return name;
     for (std::uint32_t d = 0; d < entry.box->ndim; ++d) {
       const std::int64_t begin = entry.box->begin[d];
@@ -107,8 +109,10 @@ class Sharded : public Checkpoint {
   // The length and header of the file; `entries` for the report get absolute offsets.
   static std::string header_of(const shale_save& save, const std::vector<std::uint32_t>& order, Json& entries,
                                std::uint64_t& bytes) {
-    Json header{{"__metadata__", {{"format", "pt"}, {"shale_step", std::to_string(save.step)},
-                                  {"shale_part", std::to_string(save.first_part + save.part)}}}};
+    Json header{{"__metadata__",
+                 {{"format", "pt"},
+                  {"shale_step", std::to_string(save.step)},
+                  {"shale_part", std::to_string(save.first_part + save.part)}}}};
     for (const std::uint32_t k : order) {
       const shale_entry& entry = *save.entries[k];
       header[tensor_name(entry)] = {{"dtype", sharded::dtype_name(entry.item->dtype)},
@@ -125,8 +129,8 @@ class Sharded : public Checkpoint {
     for (const std::uint32_t k : order) {
       const shale_entry& entry = *save.entries[k];
       entries[k]["offset"] = offset;
-      entries[k]["begin"] = entry.box ? std::vector(entry.box->begin, entry.box->begin + entry.box->ndim)
-                                      : std::vector<std::int64_t>{0};
+      entries[k]["begin"] =
+          entry.box ? std::vector(entry.box->begin, entry.box->begin + entry.box->ndim) : std::vector<std::int64_t>{0};
       entries[k]["extent"] = extent_of(entry);
       offset += entry.bytes;
     }

@@ -142,7 +142,10 @@ pid_t start_saving(const std::string& root, PlainFormat& format) {
   if (child != 0) return child;
   for (std::uint64_t step = 2;; ++step) {
     try_save(root, step, 2, format);
-    try { retain(root, 2, ""); } catch (const Error&) {}
+    try {
+      retain(root, 2, "");
+    } catch (const Error&) {
+    }
   }
 }
 

@@ -69,8 +69,9 @@ TEST(Folder, ReservedFilesAreCutToWhatWasWritten) {
 TEST(Folder, NamesThatLeaveTheFolderAreRefused) {
   const TempFolder temp;
   const auto writing = Folder::for_writing(temp.path()), reading = Folder::for_reading(temp.path());
-  for (const std::string& name : {std::string(), std::string("."), std::string(".."), std::string("../x"), std::string("/etc/passwd"),
-                                  std::string("a/b"), std::string("a\0b", 3), std::string("a\nb"), std::string(256, 'n')}) {
+  for (const std::string& name :
+       {std::string(), std::string("."), std::string(".."), std::string("../x"), std::string("/etc/passwd"),
+        std::string("a/b"), std::string("a\0b", 3), std::string("a\nb"), std::string(256, 'n')}) {
     EXPECT_THAT(error_of([&] { writing->create(name); }, Code::checkpoint), HasSubstr("no plain file name"));
     EXPECT_THAT(error_of([&] { reading->open(name); }, Code::checkpoint), HasSubstr("no plain file name"));
     EXPECT_THAT(error_of([&] { writing->rename("a", name); }, Code::checkpoint), HasSubstr("no plain file name"));
@@ -111,7 +112,8 @@ TEST(Folder, ReadsStayInsideTheFile) {
   std::array<std::byte, 4> to{};
   file->read(6, to);
   EXPECT_EQ(to[3], std::byte{'9'});
-  for (const std::uint64_t offset : {std::uint64_t{7}, std::uint64_t{10}, std::uint64_t{11}, ~std::uint64_t{0}, ~std::uint64_t{2}})
+  for (const std::uint64_t offset :
+       {std::uint64_t{7}, std::uint64_t{10}, std::uint64_t{11}, ~std::uint64_t{0}, ~std::uint64_t{2}})
     EXPECT_THAT(error_of([&] { file->read(offset, to); }, Code::checkpoint), HasSubstr("outside the file of 10 bytes"));
   write_file(temp / "a", "012");  // shorter under our hands
   EXPECT_THAT(error_of([&] { file->read(0, to); }, Code::checkpoint), HasSubstr("became shorter"));
@@ -146,19 +148,27 @@ int in_child_with_limit(std::uint64_t bytes, const std::function<void()>& job) {
 
 TEST(Folder, AWriteThatFailsIsAnErrorNowOrAtSync) {
   const TempFolder temp;
-  EXPECT_EQ(in_child_with_limit(1 << 20, [&] {
-    const auto folder = Folder::for_writing(temp.path());
-    const auto large = folder->create("large");
-    EXPECT_THAT(error_of([&] { append(*large, std::string(3 << 20, 'x')); }, Code::io), HasSubstr("File too large"));
-    EXPECT_THAT(error_of([&] { append(*large, "y"); }, Code::io), HasSubstr("earlier write failed"));
-    EXPECT_THAT(error_of([&] { folder->sync(); }, Code::io), HasSubstr("large: an earlier write failed"));
-  }), 0);
-  EXPECT_EQ(in_child_with_limit(1000, [&] {
-    const auto folder = Folder::for_writing(temp.path());
-    append(*folder->create("small"), std::string(2000, 'x'));  // still in the buffer
-    EXPECT_THAT(error_of([&] { folder->sync(); }, Code::io), HasSubstr("small: cannot be written: File too large"));
-    EXPECT_THAT(error_of([&] { folder->create("r")->reserve(5000); }, Code::io), HasSubstr("no room for 5000 bytes"));
-  }), 0);
+  EXPECT_EQ(in_child_with_limit(
+                1 << 20,
+                [&] {
+                  const auto folder = Folder::for_writing(temp.path());
+                  const auto large = folder->create("large");
+                  EXPECT_THAT(error_of([&] { append(*large, std::string(3 << 20, 'x')); }, Code::io),
+                              HasSubstr("File too large"));
+                  EXPECT_THAT(error_of([&] { append(*large, "y"); }, Code::io), HasSubstr("earlier write failed"));
+                  EXPECT_THAT(error_of([&] { folder->sync(); }, Code::io), HasSubstr("large: an earlier write failed"));
+                }),
+            0);
+  EXPECT_EQ(in_child_with_limit(1000,
+                                [&] {
+                                  const auto folder = Folder::for_writing(temp.path());
+                                  append(*folder->create("small"), std::string(2000, 'x'));  // still in the buffer
+                                  EXPECT_THAT(error_of([&] { folder->sync(); }, Code::io),
+                                              HasSubstr("small: cannot be written: File too large"));
+                                  EXPECT_THAT(error_of([&] { folder->create("r")->reserve(5000); }, Code::io),
+                                              HasSubstr("no room for 5000 bytes"));
+                                }),
+            0);
 }
 
 TEST(Folder, AFullDiskIsNamed) {

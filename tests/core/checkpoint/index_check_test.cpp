@@ -32,7 +32,8 @@ Item tensor(const std::string& name, Dims shape) {
 
 std::string problem(Index index, std::uint64_t size = 1 << 20) {
   try {
-    checked_boxes(index, [&](const std::string&) { return size; }, "here");
+    checked_boxes(
+        index, [&](const std::string&) { return size; }, "here");
     return "";
   } catch (const Error& bad) {
     EXPECT_EQ(bad.code(), Code::checkpoint);
@@ -98,9 +99,11 @@ TEST(Coverage, AGridOfAMillionBoxesIsQuick) {  // a pairwise check would take ho
 }
 
 TEST(IndexCheck, SortsItemsAndBoxes) {
-  Index index{{tensor("b", {4}), tensor("a", {2})}, {stored({{2}, {2}}, 8), stored({{0}, {2}}), stored({{0}, {2}}, 16)}};
+  Index index{{tensor("b", {4}), tensor("a", {2})},
+              {stored({{2}, {2}}, 8), stored({{0}, {2}}), stored({{0}, {2}}, 16)}};
   index.boxes[2].item = 1;
-  const auto boxes = checked_boxes(index, [](const std::string&) { return std::uint64_t{24}; }, "here");
+  const auto boxes = checked_boxes(
+      index, [](const std::string&) { return std::uint64_t{24}; }, "here");
   EXPECT_EQ(index.items[0].name, "a");
   ASSERT_EQ(boxes[1].size(), 2u);
   EXPECT_EQ(boxes[1][0].box.begin[0], 0);
@@ -109,12 +112,14 @@ TEST(IndexCheck, SortsItemsAndBoxes) {
 
 TEST(IndexCheck, BoundsAreChecked) {
   EXPECT_EQ(problem({{tensor("a", {4})}, {stored(whole({4}))}}, 16), "");
-  EXPECT_THAT(problem({{tensor("a", {4})}, {stored(whole({4}))}}, 15), HasSubstr("16 bytes at 0 of f lie outside its 15"));
+  EXPECT_THAT(problem({{tensor("a", {4})}, {stored(whole({4}))}}, 15),
+              HasSubstr("16 bytes at 0 of f lie outside its 15"));
   EXPECT_THAT(problem({{tensor("a", {4})}, {stored(whole({4}), ~std::uint64_t{0})}}), HasSubstr("lie outside"));
   EXPECT_THAT(problem({{tensor("a", {4})}, {stored({{1}, {4}})}}), HasSubstr("a box of 4 from 1 in dimension 0 of 4"));
   EXPECT_THAT(problem({{tensor("a", {4})}, {stored({{-1}, {2}})}}), HasSubstr("from -1"));
   EXPECT_THAT(problem({{tensor("a", {4})}, {stored({{INT64_MAX}, {2}})}}), HasSubstr("from 9223372036854775807"));
-  EXPECT_THAT(problem({{tensor("a", {4})}, {stored({{0, 0}, {2, 2}})}}), HasSubstr("a box of 2 dimensions, the tensor has 1"));
+  EXPECT_THAT(problem({{tensor("a", {4})}, {stored({{0, 0}, {2, 2}})}}),
+              HasSubstr("a box of 2 dimensions, the tensor has 1"));
   EXPECT_THAT(problem({{tensor("a", {4})}, {stored({{0}, {2, 2}})}}), HasSubstr("dimensions"));
   StoredBox lost = stored(whole({4}));
   lost.item = 5;

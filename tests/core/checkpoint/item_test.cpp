@@ -27,7 +27,8 @@ std::vector<std::int64_t> elements(const Dims& shape, const Box& box) {
 }
 
 TEST(Boxes, EveryRangeOfManyShapes) {
-  for (const Dims& shape : {Dims{}, Dims{1}, Dims{5}, Dims{1, 1, 1}, Dims{3, 4}, Dims{4, 1, 3}, Dims{2, 3, 4}, Dims{3, 2, 1, 2}}) {
+  for (const Dims& shape :
+       {Dims{}, Dims{1}, Dims{5}, Dims{1, 1, 1}, Dims{3, 4}, Dims{4, 1, 3}, Dims{2, 3, 4}, Dims{3, 2, 1, 2}}) {
     const std::int64_t n = whole(shape).numel();
     for (std::int64_t begin = 0; begin <= n; ++begin)
       for (std::int64_t end = begin; end <= n; ++end) {
@@ -82,7 +83,8 @@ TEST(Items, SizesDoNotOverflow) {
 }
 
 TEST(Items, DtypeNamesGoBothWays) {
-  for (const at::ScalarType t : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool})
+  for (const at::ScalarType t :
+       {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong, at::kInt, at::kByte, at::kBool})
     EXPECT_EQ(dtype_of_name(dtype_name(t), "x"), t);
   EXPECT_STREQ(dtype_name(at::kComplexFloat), "");
   EXPECT_THROW(dtype_of_name("Float32", "x"), Error);

@@ -101,15 +101,26 @@ TEST_F(ManifestFile, SurvivesThousandsOfMutations) {
     for (int k = 0; k < 1 + static_cast<int>(random() % 4); ++k) {
       const std::size_t at = random() % changed.size();
       switch (random() % 4) {
-        case 0: changed[at] = static_cast<char>(random()); break;
-        case 1: changed.erase(at, random() % 9); break;
-        case 2: changed.insert(at, changed.substr(random() % changed.size(), random() % 30)); break;
-        default: changed.insert(at, "9999999999999999999999"); break;
+        case 0:
+          changed[at] = static_cast<char>(random());
+          break;
+        case 1:
+          changed.erase(at, random() % 9);
+          break;
+        case 2:
+          changed.insert(at, changed.substr(random() % changed.size(), random() % 30));
+          break;
+        default:
+          changed.insert(at, "9999999999999999999999");
+          break;
       }
     }
     if (round % 2 == 0) {  // get past the checksum
       const Json json = Json::parse(changed, nullptr, false);
-      if (json.is_object()) try { changed = resigned(json); } catch (const Error&) {}
+      if (json.is_object()) try {
+          changed = resigned(json);
+        } catch (const Error&) {
+        }
     }
     attempt(changed);
   }
@@ -120,8 +131,9 @@ TEST(StepNames, OnlyOurSpellingCounts) {
   EXPECT_EQ(step_of_name("step-00000100"), 100u);
   EXPECT_EQ(step_of_name(step_name(123456789)), 123456789u);
   EXPECT_EQ(step_of_name(step_name(~std::uint64_t{0})), ~std::uint64_t{0});
-  for (const char* name : {"step-100", "step-100.tmp", "step-00000100.tmp", "tmp_step-00000100", "step-000000100", "step-",
-                           "step--0000001", "step-0000010x", "Step-00000100", ".saving-00000100", "step-99999999999999999999"})
+  for (const char* name :
+       {"step-100", "step-100.tmp", "step-00000100.tmp", "tmp_step-00000100", "step-000000100", "step-",
+        "step--0000001", "step-0000010x", "Step-00000100", ".saving-00000100", "step-99999999999999999999"})
     EXPECT_EQ(step_of_name(name), std::nullopt) << name;
   EXPECT_TRUE(is_left_over(saving_name(3)));
   EXPECT_TRUE(is_left_over(deleting_name(3)));

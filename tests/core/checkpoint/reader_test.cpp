@@ -137,7 +137,8 @@ TEST_F(ReaderTest, AnotherFormatIsNamed) {
 TEST_F(ReaderTest, AnIndexMayNameOnlyFilesOfTheManifest) {
   std::string text = read_file(path + "/index.txt");
   write_file(path + "/stranger-f-2", std::string(10000, 'x'));  // as long a name as data-1-of-2 minus nothing
-  for (std::size_t at = 0; (at = text.find("data-1-of-2", at)) != std::string::npos;) text.replace(at, 11, "stranger-f-2");
+  for (std::size_t at = 0; (at = text.find("data-1-of-2", at)) != std::string::npos;)
+    text.replace(at, 11, "stranger-f-2");
   write_file(path + "/index.txt", text);
   fs::rename(path + "/stranger-f-2", temp / "aside");
   sign(path);
@@ -160,11 +161,21 @@ TEST_F(ReaderTest, IndexesSurviveThousandsOfMutations) {
     for (int k = 0; k < 1 + static_cast<int>(random() % 3); ++k) {
       const std::size_t at = random() % text.size();
       switch (random() % 5) {
-        case 0: text[at] = static_cast<char>(random()); break;
-        case 1: text[at] = static_cast<char>('0' + random() % 10); break;
-        case 2: text.erase(at, random() % 40); break;
-        case 3: text.insert(at, text.substr(random() % text.size(), random() % 60)); break;
-        default: text.insert(at, random() % 2 ? "9223372036854775807" : "-1"); break;
+        case 0:
+          text[at] = static_cast<char>(random());
+          break;
+        case 1:
+          text[at] = static_cast<char>('0' + random() % 10);
+          break;
+        case 2:
+          text.erase(at, random() % 40);
+          break;
+        case 3:
+          text.insert(at, text.substr(random() % text.size(), random() % 60));
+          break;
+        default:
+          text.insert(at, random() % 2 ? "9223372036854775807" : "-1");
+          break;
       }
     }
     write_file(path + "/index.txt", text);
@@ -180,8 +191,10 @@ TEST_F(ReaderTest, RunFilesSurviveThousandsOfMutations) {
   for (int round = 0; round < 2000; ++round) {
     std::string text = good;
     const std::size_t at = random() % text.size();
-    if (random() % 2) text[at] = static_cast<char>(random());
-    else text.erase(at, random() % 20);
+    if (random() % 2)
+      text[at] = static_cast<char>(random());
+    else
+      text.erase(at, random() % 20);
     write_file(path + "/run.json", text);
     sign(path);
     attempt();

@@ -68,8 +68,14 @@ TEST(Save, ValuesOfEveryTypeComeBackExactly) {
   const TempFolder temp;
   PlainFormat format;
   format.held.values = false;
-  const std::vector<ItemValue> values{std::int64_t{INT64_MIN}, std::int64_t{INT64_MAX}, 0.1, -0.0, 5e-324,
-                                      std::numeric_limits<double>::infinity(), std::string("a \"b\"\n\u00e9"), std::string()};
+  const std::vector<ItemValue> values{std::int64_t{INT64_MIN},
+                                      std::int64_t{INT64_MAX},
+                                      0.1,
+                                      -0.0,
+                                      5e-324,
+                                      std::numeric_limits<double>::infinity(),
+                                      std::string("a \"b\"\n\u00e9"),
+                                      std::string()};
   const auto errors = run_ranks(1, [&](Group& group) {
     SnapshotSpec spec = share(make_state(1), temp.path(), 0, 1);
     for (std::size_t k = 0; k < values.size(); ++k)
@@ -87,14 +93,15 @@ TEST(Save, WhatTheFormatCannotHoldIsRefusedByNameOnAllRanks) {
     const TempFolder temp;
     PlainFormat format;
     change(format);
-    const auto errors = run_ranks(2, [&](Group& group) {
-      save_snapshot(group, format, share(make_state(1), temp.path(), group.rank(), 2));
-    });
+    const auto errors = run_ranks(
+        2, [&](Group& group) { save_snapshot(group, format, share(make_state(1), temp.path(), group.rank(), 2)); });
     EXPECT_TRUE(names_in(temp.path()).empty());
     EXPECT_EQ(errors[0], errors[1]);
     return errors[0];
   };
-  EXPECT_THAT(attempt([](PlainFormat& f) { f.held.dtypes = {at::kFloat, at::kDouble, at::kLong, at::kByte}; }),
+  EXPECT_THAT(attempt([](PlainFormat& f) {
+                f.held.dtypes = {at::kFloat, at::kDouble, at::kLong, at::kByte};
+              }),
               HasSubstr("E-ckpt weight/model.layers.0.qkv/weight: the checkpoint format 'plain' cannot hold bfloat16"));
   EXPECT_THAT(attempt([](PlainFormat& f) { f.held.optimizer = false; }), HasSubstr("cannot hold optimizer state"));
   EXPECT_THAT(attempt([](PlainFormat& f) { f.held.boxes = false; }), HasSubstr("holds whole tensors only"));

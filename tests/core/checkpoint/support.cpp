@@ -64,7 +64,9 @@ class ThreadGroup final : public Group {
     return std::make_unique<Done>();
   }
   void barrier() override { meeting_.meet(); }
-  std::unique_ptr<Work> reduce_scatter(const at::Tensor&, const at::Tensor&, const at::Tensor&) override { return no(); }
+  std::unique_ptr<Work> reduce_scatter(const at::Tensor&, const at::Tensor&, const at::Tensor&) override {
+    return no();
+  }
   std::unique_ptr<Work> all_reduce(const at::Tensor&, Reduction) override { return no(); }
   std::unique_ptr<Work> broadcast(const at::Tensor&, int) override { return no(); }
   std::unique_ptr<Work> all_to_all(const at::Tensor&, const at::Tensor&) override { return no(); }
@@ -82,8 +84,8 @@ void append(File& file, const std::string& text) { file.append(std::as_bytes(std
 
 std::string line_of(const WriteEntry& e, const std::string& file, std::uint64_t offset) {
   const Item& item = *e.item;
-  std::string out = str(static_cast<int>(item.kind), " ", static_cast<int>(item.role), " ", item.name, " ", item.key, " ",
-                        item.kind == ItemKind::value ? "none" : dtype_name(item.dtype), " ", item.shape.size());
+  std::string out = str(static_cast<int>(item.kind), " ", static_cast<int>(item.role), " ", item.name, " ", item.key,
+                        " ", item.kind == ItemKind::value ? "none" : dtype_name(item.dtype), " ", item.shape.size());
   for (const std::int64_t dim : item.shape) out += str(" ", dim);
   if (item.kind == ItemKind::value) return out + str(" value ", std::get<std::int64_t>(item.value), "\n");
   if (!item.alias_of.empty()) return out + " alias " + item.alias_of + "\n";
@@ -186,7 +188,8 @@ Index PlainFormat::describe(Folder& folder) {
     std::size_t dims = 0;
     std::string dtype, what;
     in >> kind >> role >> item.name >> item.key >> dtype >> dims;
-    if (!in || kind < 1 || kind > 3 || role < 1 || role > 5 || dims > 100) fail(Code::checkpoint, "index.txt: bad line");
+    if (!in || kind < 1 || kind > 3 || role < 1 || role > 5 || dims > 100)
+      fail(Code::checkpoint, "index.txt: bad line");
     item.kind = static_cast<ItemKind>(kind);
     item.role = static_cast<ItemRole>(role);
     item.shape.resize(dims);
@@ -297,7 +300,7 @@ std::string difference(SnapshotReader& reader, const std::vector<State>& state, 
   return "";
 }
 
-void save(const std::string& root, std::uint64_t step, int world, PlainFormat& format, std::uint64_t seed) {
+void save(const std::string& root, std::uint64_t step, int world, CheckpointFormat& format, std::uint64_t seed) {
   const std::vector<State> state = make_state(seed);
   const auto errors = run_ranks(world, [&](Group& group) {
     SnapshotSpec spec = share(state, root, group.rank(), world);

@@ -63,6 +63,6 @@ std::vector<State> make_state(std::uint64_t seed);
 SnapshotSpec share(const std::vector<State>&, const std::string& root, int rank, int world);
 // Reads every tensor in `world` shares and compares bitwise; "" or the first difference.
 std::string difference(SnapshotReader&, const std::vector<State>&, int world);
-void save(const std::string& root, std::uint64_t step, int world, PlainFormat&, std::uint64_t seed = 1);
+void save(const std::string& root, std::uint64_t step, int world, CheckpointFormat&, std::uint64_t seed = 1);
 
 }  // namespace shale::test
