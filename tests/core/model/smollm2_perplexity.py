@@ -15,18 +15,20 @@ import smollm2
 from transformers_logits import Runner
 
 PAGE = """The harbour of the small town lies on the north side of the bay, where a long stone wall keeps out the worst \
-of the winter storms. For most of the year the water behind the wall is calm, and in the early morning, before the \
-fishing boats return, it is so still that the houses on the far shore seem to stand twice, once upright and once upside \
-down. People who come to visit often ask how old the wall is. Nobody knows for certain. The church books mention repairs \
-more than three hundred years ago, so it must have been built before that, and the oldest stones, which are larger and \
-darker than the others, may have been taken from a castle that once stood on the hill.
+of the winter storms. For most of the year the water behind the wall is calm, and in the early morning, before \
+the fishing boats return, it is so still that the houses on the far shore seem to stand twice, once upright \
+and once upside down. People who come to visit often ask how old the wall is. Nobody knows for certain. The \
+church books mention repairs more than three hundred years ago, so it must have been built before that, and \
+the oldest stones, which are larger and darker than the others, may have been taken from a castle that once \
+stood on the hill.
 
-My grandfather worked on the boats until he was seventy. He used to say that the sea teaches a man to count, because \
-everything on it has to be counted: the hours until the tide turns, the barrels of water, the fish in the nets, and the \
-days since anyone has seen another sail. When he grew too old for the work he sat on a bench at the end of the wall and \
-counted the boats as they came home. If one was missing, he stayed on the bench until it arrived, even when it rained. \
-Once he waited a whole night. In the morning the boat came in slowly with a broken mast, and all the men on board were \
-safe. They told him that they had seen his lamp from far away, and that it had shown them where the wall was.
+My grandfather worked on the boats until he was seventy. He used to say that the sea teaches a man to count, \
+because everything on it has to be counted: the hours until the tide turns, the barrels of water, the fish in \
+the nets, and the days since anyone has seen another sail. When he grew too old for the work he sat on a bench \
+at the end of the wall and counted the boats as they came home. If one was missing, he stayed on the bench \
+until it arrived, even when it rained. Once he waited a whole night. In the morning the boat came in slowly \
+with a broken mast, and all the men on board were safe. They told him that they had seen his lamp from far \
+away, and that it had shown them where the wall was.
 """
 
 

@@ -86,7 +86,8 @@ def check_config(text, config):
         assert ours[key] == getattr(config, key), (key, ours[key])
 
 
-def compare(program, name, config, batch, length, shard_bytes):
+def compare(program, case):
+    name, config, batch, length, shard_bytes = case
     model = make_model(config)
     tokens = make_tokens(batch, length, config["vocab_size"])
     with torch.no_grad():
@@ -140,6 +141,6 @@ def compare_bfloat16(program):
 
 if __name__ == "__main__":
     for case in CASES:
-        compare(sys.argv[1], *case)
+        compare(sys.argv[1], case)
     compare_old_spelling(sys.argv[1])
     compare_bfloat16(sys.argv[1])
