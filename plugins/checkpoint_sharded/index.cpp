@@ -125,6 +125,9 @@ Json parse(const std::string& bytes) {
 void check_headers(const Files& files, const std::vector<Json>& names) {
   for (const Json& file : names) {
     const std::string& name = text(file, "name");
+    const bool plain =
+        name.find_first_of(std::string_view("/\0", 2)) == std::string::npos && name != "." && name != "..";
+    if (!plain || name.empty() || name.size() > 255) corrupt("a file whose name is no plain file name");
     if (files.header_fnv(name) != count(member(file, "header"), ~std::uint64_t{0}, "'header'"))
       throw Error(SHALE_CORRUPT, name, "its header is not the one that the index was written for");
   }
