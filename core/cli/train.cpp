@@ -24,6 +24,24 @@ RunContext run_context(const Config& config, const World& world) {
   return context;
 }
 
+// Installed it lies with the plugins' parent, in a build tree beside the program.
+std::string cuda_folder() {
+  const auto installed = std::filesystem::path(binary_folder()) / ".." / "lib" / "shale";
+  return std::filesystem::exists(installed / kCudaLibrary) ? installed.string() : binary_folder() + "/lib";
+}
+
+// Groups that live where the run computes: over Gloo on the CPU, over NCCL on GPUs.
+GroupMaker group_maker(const Config& config, World& world) {
+  if (config.training.device == "cpu")
+    return [&world](const Partition& p, const std::string& name) { return world.group(p, name); };
+  const auto library = open_cuda_library(cuda_folder());
+  const double timeout = config.comm.train_timeout_seconds;
+  const DeviceGroupMaker make = [library, timeout](c10d::Store& store, int rank, int size, const std::string& name) {
+    return std::unique_ptr<Group>(library.group({&store, rank, size, name, timeout}));
+  };
+  return [&world, make](const Partition& p, const std::string& name) { return world.device_group(p, name, make); };
+}
+
 // A rank from start to end. The configuration was read before any rank existed.
 int rank_main(const Config& config, const Launch& launch) {
   install_cpu_pool();
@@ -31,9 +49,8 @@ int rank_main(const Config& config, const Launch& launch) {
   const auto world = World::join(launch);
   const auto context = run_context(config, *world);
   const auto plugins = load_plugins_together(world->everyone(), config, installed_plugins(), log, &context);
-  const auto device = open_device(config.training.device, launch.local_rank, binary_folder());
-  const GroupMaker groups = [&](const Partition& p, const std::string& name) { return world->group(p, name); };
-  return train({config, log, *world, *plugins, *device, groups});
+  const auto device = open_device(config.training.device, launch.local_rank, cuda_folder());
+  return train({config, log, *world, *plugins, *device, group_maker(config, *world)});
 }
 
 // Without a launcher of ours, whoever started this rank reads its error from standard error and from a file.

@@ -282,16 +282,33 @@ class C10dWorld final : public World {
   const Topology& topology() const override { return topology_; }
 
   std::unique_ptr<Group> group(const Partition& partition, const std::string& name) override {
-    check(static_cast<int>(partition.size()) == size(), "group \"", name, "\": a partition of ", partition.size(),
-          " ranks in a world of ", size());
-    const int number = groups_++;
-    GroupSpec spec{name, members(partition, rank()), rank(), launch_.init_timeout, launch_.timeout};
+    GroupSpec spec{name, part_of(partition, name), rank(), launch_.init_timeout, launch_.timeout};
+    const auto store = next_store(spec.ranks);
     if (spec.ranks.size() == 1) return make_local_group(name);
-    const std::string prefix = str("group/", number, "/", spec.ranks[0]);
-    return connect_group(spec, device_, c10::make_intrusive<JobStore>(prefix, job_));
+    return connect_group(spec, device_, store);
+  }
+
+  std::unique_ptr<Group> device_group(const Partition& partition, const std::string& name,
+                                      const DeviceGroupMaker& make) override {
+    const auto ranks = part_of(partition, name);
+    const auto store = next_store(ranks);
+    if (ranks.size() == 1) return make_local_group(name);
+    const auto mine = std::find(ranks.begin(), ranks.end(), rank()) - ranks.begin();
+    return make(*store, static_cast<int>(mine), static_cast<int>(ranks.size()), name);
   }
 
  private:
+  std::vector<int> part_of(const Partition& partition, const std::string& name) const {
+    check(static_cast<int>(partition.size()) == size(), "group \"", name, "\": a partition of ", partition.size(),
+          " ranks in a world of ", size());
+    return members(partition, rank());
+  }
+
+  // Groups are numbered as they are made, which is in the same order on all ranks.
+  JobStorePtr next_store(const std::vector<int>& ranks) {
+    return c10::make_intrusive<JobStore>(str("group/", groups_++, "/", ranks.front()), job_);
+  }
+
   void meet(double end, RankClaim& claim) {
     try {
       Meeting meeting(launch_, end, *job_);

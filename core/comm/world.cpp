@@ -45,6 +45,10 @@ class LocalWorld final : public World {
     check(partition.size() == 1, "group \"", name, "\": a partition of ", partition.size(), " ranks in a world of one");
     return make_local_group(name);
   }
+  std::unique_ptr<Group> device_group(const Partition& partition, const std::string& name,
+                                      const DeviceGroupMaker&) override {
+    return group(partition, name);
+  }
 
  private:
   LocalStore store_;

@@ -9,6 +9,10 @@
 #include "core/comm/topology.h"
 #include "core/config/launch.h"
 
+namespace c10d {
+class Store;
+}
+
 namespace shale {
 
 // Key-value store of the job (c10d's TCPStore). Any thread; every wait has the start-up time limit.
@@ -19,6 +23,10 @@ class Store {
   virtual std::string get(const std::string& key) = 0;  // waits until it is there; Error{dist} naming the key
   virtual std::int64_t add(const std::string& key, std::int64_t by) = 0;
 };
+
+// Makes a group on a device; its members meet at the store, which is theirs alone.
+using DeviceGroupMaker =
+    std::function<std::unique_ptr<Group>(c10d::Store&, int rank, int size, const std::string& name)>;
 
 class World {
  public:
@@ -36,6 +44,8 @@ class World {
   // My part of the partition as a new group, its connections of its own. All ranks call it, in the same order, with the
   // same partition and name; it has the start-up time limit. Destroy groups before the World.
   virtual std::unique_ptr<Group> group(const Partition&, const std::string& name) = 0;
+  // The same on a device; a part of one rank gets a group without communication.
+  virtual std::unique_ptr<Group> device_group(const Partition&, const std::string& name, const DeviceGroupMaker&) = 0;
   Group& everyone() { return *everyone_; }
 
  protected:

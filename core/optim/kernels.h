@@ -28,8 +28,8 @@ struct OptimKernels {
   double (*squares_f64)(const double*, std::int64_t n);
 };
 
-const OptimKernels& base_kernels();
-const OptimKernels& v3_kernels();
+const OptimKernels& optim_base_kernels();
+const OptimKernels& optim_v3_kernels();
 const OptimKernels& optim_kernels();  // the best this processor runs
 
 }  // namespace shale

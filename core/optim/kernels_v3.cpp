@@ -2,6 +2,6 @@
 
 namespace shale {
 
-const OptimKernels& v3_kernels() { return kTable; }
+const OptimKernels& optim_v3_kernels() { return kTable; }
 
 }  // namespace shale
