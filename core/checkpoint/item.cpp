@@ -53,34 +53,38 @@ std::int64_t product(const Dims& dims, std::size_t from) {
   return n;
 }
 
-// Appends the boxes of elements [begin, end) of the block that `at` fixes in dimensions < d. A range inside one block
-// is: the tail of the first row, the whole rows between, the head of the last row; head and tail recurse.
-void cut(const Dims& shape, Box at, std::size_t d, std::int64_t begin, std::int64_t end, std::vector<Box>& out) {
-  if (begin >= end) return;
-  if (d == shape.size()) return out.push_back(at);
-  const std::int64_t row = product(shape, d + 1);
-  const auto inside = [&](std::int64_t index, std::int64_t from, std::int64_t to) {
-    Box next = at;
-    next.begin[d] = index;
-    next.extent[d] = 1;
-    cut(shape, std::move(next), d + 1, from, to, out);
-  };
-  const std::int64_t first = begin / row, last = end / row;  // `last` is the row that the end lies in
-  if (first == last) return inside(first, begin - first * row, end - first * row);
-  std::int64_t whole_from = first;
-  if (begin % row != 0) {
-    inside(first, begin - first * row, row);
-    ++whole_from;
+// A range inside a block is: the tail of its first row, the whole rows between, the head of its last row; head and tail
+// are ranges inside a smaller block.
+struct Cutter {
+  const Dims& shape;
+  std::vector<Box> out;
+
+  // Elements [begin, end) of the block that `at` fixes in dimensions < d.
+  void cut(const Box& at, std::size_t d, std::int64_t begin, std::int64_t end) {
+    if (begin >= end) return;
+    if (d == shape.size()) return out.push_back(at);
+    const std::int64_t row = product(shape, d + 1);
+    const std::int64_t first = begin / row, last = end / row;  // `last` is the row that the end lies in
+    const auto inside = [&](std::int64_t index, std::int64_t from, std::int64_t to) {
+      Box next = at;
+      next.begin[d] = index;
+      next.extent[d] = 1;
+      cut(next, d + 1, from, to);
+    };
+    if (first == last) return inside(first, begin - first * row, end - first * row);
+    std::int64_t whole_from = first;
+    if (begin % row != 0) {
+      inside(first, begin - first * row, row);
+      ++whole_from;
+    }
+    if (whole_from < last) {
+      Box& middle = out.emplace_back(at);  // still whole in the dimensions behind d
+      middle.begin[d] = whole_from;
+      middle.extent[d] = last - whole_from;
+    }
+    if (end % row != 0) inside(last, 0, end - last * row);
   }
-  if (whole_from < last) {
-    Box middle = at;
-    middle.begin[d] = whole_from;
-    middle.extent[d] = last - whole_from;
-    for (std::size_t k = d + 1; k < shape.size(); ++k) middle.begin[k] = 0, middle.extent[k] = shape[k];
-    out.push_back(std::move(middle));
-  }
-  if (end % row != 0) inside(last, 0, end - last * row);
-}
+};
 
 }  // namespace
 
@@ -128,9 +132,9 @@ Box whole(const Dims& shape) { return {Dims(shape.size(), 0), shape}; }
 std::vector<Box> boxes_of_range(const Dims& shape, std::int64_t begin, std::int64_t end) {
   check(begin >= 0 && begin <= end && end <= product(shape, 0), "range [", begin, ", ", end, ") of a tensor with ",
         product(shape, 0), " elements");
-  std::vector<Box> out;
-  cut(shape, whole(shape), 0, begin, end, out);
-  return out;
+  Cutter cutter{shape, {}};
+  cutter.cut(whole(shape), 0, begin, end);
+  return std::move(cutter.out);
 }
 
 Box intersect(const Box& a, const Box& b) {

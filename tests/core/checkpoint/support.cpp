@@ -3,6 +3,7 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <map>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -93,6 +94,21 @@ std::string line_of(const WriteEntry& e, const std::string& file, std::uint64_t 
   out += str(" data ", file, " ", offset);
   for (std::size_t d = 0; d < box.begin.size(); ++d) out += str(" ", box.begin[d], " ", box.extent[d]);
   return out + "\n";
+}
+
+// Several writers hold boxes of one item: their lines lie apart.
+Index merged(Index out) {
+  std::map<std::string, std::size_t> first;
+  std::vector<Item> items;
+  std::vector<std::size_t> place;
+  for (const Item& item : out.items) {
+    const auto [where, is_new] = first.emplace(item.id(), items.size());
+    if (is_new) items.push_back(item);
+    place.push_back(where->second);
+  }
+  for (StoredBox& stored : out.boxes) stored.item = place[stored.item];
+  out.items = std::move(items);
+  return out;
 }
 
 }  // namespace
@@ -210,18 +226,7 @@ Index PlainFormat::describe(Folder& folder) {
     }
     out.boxes.push_back(stored);
   }
-  // Several writers hold boxes of one item: their lines lie apart.
-  std::map<std::string, std::size_t> first;
-  std::vector<Item> items;
-  std::vector<std::size_t> place;
-  for (const Item& item : out.items) {
-    const auto [where, is_new] = first.emplace(item.id(), items.size());
-    if (is_new) items.push_back(item);
-    place.push_back(where->second);
-  }
-  for (StoredBox& stored : out.boxes) stored.item = place[stored.item];
-  out.items = std::move(items);
-  return out;
+  return merged(std::move(out));
 }
 
 void PlainFormat::read(Folder& folder, const std::string& token, std::span<std::byte> to) {
