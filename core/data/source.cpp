@@ -4,18 +4,18 @@
 #include <mutex>
 
 #include "core/base/error.h"
-#include "core/data/shard.h"
+#include "core/data/token_file.h"
 
 namespace shale {
 namespace {
 
 // Shards one after the other.
-class JoinedShards final : public TokenSource {
+class JoinedFiles final : public TokenSource {
  public:
-  JoinedShards(std::string name, std::vector<Shard> shards) : name_(std::move(name)), shards_(std::move(shards)) {
-    for (const Shard& shard : shards_) {
+  JoinedFiles(std::string name, std::vector<TokenFile> files) : name_(std::move(name)), files_(std::move(files)) {
+    for (const TokenFile& file : files_) {
       begins_.push_back(size_);
-      size_ += shard.tokens;
+      size_ += file.tokens;
     }
   }
 
@@ -27,9 +27,9 @@ class JoinedShards final : public TokenSource {
           " asked of ", size_);
     const auto after = std::ranges::upper_bound(begins_, begin);
     for (std::size_t i = static_cast<std::size_t>(after - begins_.begin()) - 1; n > 0; ++i) {
-      const std::int64_t in_shard = begin - begins_[i];
-      const std::int64_t part = std::min(n, shards_[i].tokens - in_shard);
-      shards_[i].copy(in_shard, part, to);
+      const std::int64_t in_file = begin - begins_[i];
+      const std::int64_t part = std::min(n, files_[i].tokens - in_file);
+      files_[i].copy(in_file, part, to);
       begin += part;
       to += part;
       n -= part;
@@ -38,14 +38,14 @@ class JoinedShards final : public TokenSource {
 
   std::int64_t largest() const override {
     std::call_once(scanned_, [this] {
-      for (const Shard& shard : shards_) largest_ = std::max(largest_, shard.largest());
+      for (const TokenFile& file : files_) largest_ = std::max(largest_, file.largest());
     });
     return largest_;
   }
 
  private:
   std::string name_;
-  std::vector<Shard> shards_;  // none is empty
+  std::vector<TokenFile> files_;  // none is empty
   std::vector<std::int64_t> begins_;
   std::int64_t size_ = 0;
   mutable std::once_flag scanned_;
@@ -55,25 +55,25 @@ class JoinedShards final : public TokenSource {
 }  // namespace
 
 std::unique_ptr<TokenSource> open_tokens(const std::string& path, TokenFormat format, const Log& log) {
-  std::vector<Shard> shards;
+  std::vector<TokenFile> files;
   std::string first;
   TokenFormat kind = format;
-  for (const std::string& file : token_files(path)) {
-    Shard shard = open_shard(file, format);
-    if (shard.tokens == 0) {
-      log.warning(file + ": holds 0 tokens and is skipped");
+  for (const std::string& name : token_files(path)) {
+    TokenFile file = open_token_file(name, format);
+    if (file.tokens == 0) {
+      log.warning(name + ": holds 0 tokens and is skipped");
       continue;
     }
     if (first.empty()) {
-      first = file;
-      kind = shard.format;
+      first = name;
+      kind = file.format;
     }
-    if (shard.format != kind) {
-      fail(Code::input, file, ": is of another format than ", first, "; name the format, or keep one in a folder");
+    if (file.format != kind) {
+      fail(Code::input, name, ": is of another format than ", first, "; name the format, or keep one in a folder");
     }
-    shards.push_back(std::move(shard));
+    files.push_back(std::move(file));
   }
-  return std::make_unique<JoinedShards>(path, std::move(shards));
+  return std::make_unique<JoinedFiles>(path, std::move(files));
 }
 
 }  // namespace shale

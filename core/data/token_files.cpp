@@ -4,7 +4,7 @@
 #include <glob.h>
 
 #include "core/base/error.h"
-#include "core/data/shard.h"
+#include "core/data/token_file.h"
 
 namespace shale {
 namespace {

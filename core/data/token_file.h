@@ -10,7 +10,7 @@
 
 namespace shale {
 
-struct Shard {
+struct TokenFile {
   MappedFile file;
   TokenFormat format;   // never detect
   std::int64_t offset;  // bytes before the first token
@@ -22,7 +22,7 @@ struct Shard {
 };
 
 // Error{input} naming the file, what was found and what was expected.
-Shard open_shard(const std::string& path, TokenFormat);
+TokenFile open_token_file(const std::string& path, TokenFormat);
 
 // The files a path stands for, sorted by name: itself, the files in a folder, or what a pattern matches; at least one.
 std::vector<std::string> token_files(const std::string& path);

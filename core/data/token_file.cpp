@@ -1,4 +1,4 @@
-#include "core/data/shard.h"
+#include "core/data/token_file.h"
 
 #include <algorithm>
 #include <array>
@@ -50,14 +50,14 @@ bool looks_32_bit(const MappedFile& file) {
   return low_used;
 }
 
-Shard open_text(MappedFile file) {
+TokenFile open_text(MappedFile file) {
   if (has_magic(file)) fail(Code::input, file.path(), ": is an llm.c token file, not text; set dataset = \"llmc\"");
   if (is_utf16(file)) fail(Code::input, file.path(), ": is UTF-16 text, expected UTF-8; convert it (iconv -f UTF-16)");
   const auto tokens = static_cast<std::int64_t>(file.size());
   return {std::move(file), TokenFormat::text, 0, 1, tokens};
 }
 
-Shard open_nanogpt(MappedFile file) {
+TokenFile open_nanogpt(MappedFile file) {
   if (has_magic(file)) {
     fail(Code::input, file.path(), ": starts with the llm.c magic ", header_word(file, 0),
          ", expected 16-bit ids without a header; set dataset = \"llmc\"");
@@ -73,7 +73,7 @@ Shard open_nanogpt(MappedFile file) {
   return {std::move(file), TokenFormat::nanogpt, 0, 2, tokens};
 }
 
-Shard open_llmc(MappedFile file) {
+TokenFile open_llmc(MappedFile file) {
   const std::string& path = file.path();
   if (file.size() < kHeaderBytes) {
     fail(Code::input, path, ": has ", file.size(), " bytes, expected at least the ", kHeaderBytes,
@@ -124,20 +124,20 @@ std::int64_t largest_id(const unsigned char* from, std::int64_t n) {
 
 }  // namespace
 
-void Shard::copy(std::int64_t begin, std::int64_t n, std::int64_t* to) const {
+void TokenFile::copy(std::int64_t begin, std::int64_t n, std::int64_t* to) const {
   const unsigned char* from = file.data() + offset + begin * width;
   if (width == 1) copy_ids<std::uint8_t>(from, n, to);
   if (width == 2) copy_ids<std::uint16_t>(from, n, to);
   if (width == 4) copy_ids<std::uint32_t>(from, n, to);
 }
 
-std::int64_t Shard::largest() const {
+std::int64_t TokenFile::largest() const {
   const unsigned char* from = file.data() + offset;
   if (width == 1) return largest_id<std::uint8_t>(from, tokens);
   return width == 2 ? largest_id<std::uint16_t>(from, tokens) : largest_id<std::uint32_t>(from, tokens);
 }
 
-Shard open_shard(const std::string& path, TokenFormat format) {
+TokenFile open_token_file(const std::string& path, TokenFormat format) {
   MappedFile file(path);
   if (format == TokenFormat::detect) format = detect(file);
   if (format == TokenFormat::text) return open_text(std::move(file));
