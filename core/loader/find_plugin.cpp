@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "core/base/error.h"
+#include "core/loader/status.h"
 
 namespace shale {
 namespace {
@@ -88,7 +89,7 @@ std::string find_plugin(const std::string& kind, const std::string& name, const 
     return canonical(name);
   }
   if (name.empty() || name.size() > 128 || name.find('\0') != std::string::npos)
-    fail(Code::config, "\"", name.substr(0, 128),
+    fail(Code::config, "\"", one_line(name.substr(0, 128)),
          "\" is no name of a plugin: give a name such as \"full_shard\" or a path");
   const auto files = files_of(kind, name, paths);
   if (files.empty()) not_found(kind, name, paths);

@@ -38,6 +38,16 @@ DescriptorFacts facts_of(const Descriptor& d) {
   return f;
 }
 
+// Why a run would refuse the library, or "".
+std::string not_served(const PluginLibrary& library) {
+  try {
+    for (const Descriptor& d : library.descriptors) check_served(d);
+    return "";
+  } catch (const Error& e) {
+    return library.path + ": " + e.what();
+  }
+}
+
 // In the child: opens the file in this process.
 PluginFile look(const std::string& path) {
   PluginFile file;
@@ -48,8 +58,8 @@ PluginFile look(const std::string& path) {
     file.abi = str(library.table.abi_major, ".", library.table.abi_minor_built, " (runs from ", library.table.abi_major,
                    ".", library.table.abi_minor_min, ")");
     for (const Descriptor& d : library.descriptors) file.descriptors.push_back(facts_of(d));
-    for (const Descriptor& d : library.descriptors) check_served(d);
-    if (file.descriptors.empty()) file.problem = "it has no descriptor of a kind this shale knows";
+    if (file.descriptors.empty()) file.problem = file.path + ": is of no kind that this shale knows";
+    file.problem += not_served(library);
   } catch (const std::exception& e) {
     file.problem = e.what();
   }

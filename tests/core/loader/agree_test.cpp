@@ -39,7 +39,9 @@ class ThreadGroup : public Group {
     shared_.barrier.arrive_and_wait();
     return std::make_unique<Done>();
   }
-  std::unique_ptr<Work> reduce_scatter(const at::Tensor&, const at::Tensor&, const at::Tensor&) override { return no(); }
+  std::unique_ptr<Work> reduce_scatter(const at::Tensor&, const at::Tensor&, const at::Tensor&) override {
+    return no();
+  }
   std::unique_ptr<Work> all_reduce(const at::Tensor&, Reduction) override { return no(); }
   std::unique_ptr<Work> broadcast(const at::Tensor&, int) override { return no(); }
   std::unique_ptr<Work> all_to_all(const at::Tensor&, const at::Tensor&) override { return no(); }
@@ -110,9 +112,10 @@ TEST(Agree, ADifferentPluginAndConfiguration) {
     if (g.rank() == 1) c.hash = "beef", c.precision.plugin = bad("moody");
     load_as(g, c);
   }));
-  test::expect_contains(text, {"the configuration is not the same on all ranks: rank 1 has hash beef (/configs/run.toml), "
-                               "rank 0 has hash cafe",
-                               "the precision plugin is not the same", "rank 1 has moody 1.2.3"});
+  test::expect_contains(text,
+                        {"the configuration is not the same on all ranks: rank 1 has hash beef (/configs/run.toml), "
+                         "rank 0 has hash cafe",
+                         "the precision plugin is not the same", "rank 1 has moody 1.2.3"});
 }
 
 TEST(Agree, CompareAloneAfterLoading) {
@@ -140,11 +143,13 @@ TEST(Agree, TheSameFailureEverywhereIsSaidOnce) {
 }
 
 TEST(Agree, OddBytesInTextsAreHarmless) {
-  EXPECT_EQ(message_of(on_ranks(2, [](Group& g) {
-    Config c = good_config();
-    c.file = "/configs/\xff\xfe.toml";
-    load_as(g, c);
-  })), "");
+  EXPECT_EQ(message_of(on_ranks(2,
+                                [](Group& g) {
+                                  Config c = good_config();
+                                  c.file = "/configs/\xff\xfe.toml";
+                                  load_as(g, c);
+                                })),
+            "");
 }
 
 }  // namespace

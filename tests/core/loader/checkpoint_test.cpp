@@ -48,7 +48,8 @@ TEST(Checkpoint, Traits) {
   EXPECT_FALSE(t.values || t.aliases || t.one_writer);
   EXPECT_EQ(t.file_bytes, 4096u);
   EXPECT_EQ(t.dtypes, (std::vector<at::ScalarType>{at::kFloat, at::kDouble, at::kByte}));
-  expect_error(Code::config, {"[checkpoint] format", "can hold no dtype"}, [] { format_in("no dtypes")->checkpoint().traits(); });
+  expect_error(Code::config, {"[checkpoint] format", "can hold no dtype"},
+               [] { format_in("no dtypes")->checkpoint().traits(); });
 }
 
 TEST(Checkpoint, WhatIsWrittenComesBack) {
@@ -125,18 +126,17 @@ TEST_P(WritingMood, IsAnError) {
   parts.push_back("[checkpoint] format");
   expect_error(GetParam().code, parts, [&] { snapshot.write(plugins->checkpoint(), folder.path()); });
 }
-INSTANTIATE_TEST_SUITE_P(
-    All, WritingMood,
-    testing::Values(Case{"escapes", Code::internal, {"write: name: must be a plain file name"}},
-                    Case{"no name", Code::internal, {"name: must have 1..255 bytes"}},
-                    Case{"null out", Code::internal, {"out: is NULL"}},
-                    Case{"not a file", Code::internal, {"file: is not open"}},
-                    Case{"not a folder", Code::internal, {"folder: is not lent to this hook"}},
-                    Case{"renames", Code::internal, {"folder: has renames in finish only"}},
-                    Case{"closes twice", Code::internal, {"file: is not open"}},
-                    Case{"wrong entry", Code::internal, {"k: is 3, there are 3 entries"}},
-                    Case{"null report", Code::internal, {"bytes: is NULL"}}),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(All, WritingMood,
+                         testing::Values(Case{"escapes", Code::internal, {"write: name: must be a plain file name"}},
+                                         Case{"no name", Code::internal, {"name: must have 1..255 bytes"}},
+                                         Case{"null out", Code::internal, {"out: is NULL"}},
+                                         Case{"not a file", Code::internal, {"file: is not open"}},
+                                         Case{"not a folder", Code::internal, {"folder: is not lent to this hook"}},
+                                         Case{"renames", Code::internal, {"folder: has renames in finish only"}},
+                                         Case{"closes twice", Code::internal, {"file: is not open"}},
+                                         Case{"wrong entry", Code::internal, {"k: is 3, there are 3 entries"}},
+                                         Case{"null report", Code::internal, {"bytes: is NULL"}}),
+                         name_of);
 
 TEST(Checkpoint, ErrorsOfTheFolderKeepTheirKind) {
   const TempFolder folder;
@@ -161,26 +161,25 @@ TEST_P(ReadingMood, IsAnError) {
   parts.push_back("describe: ");
   expect_error(GetParam().code, parts, [&] { plugins->checkpoint().describe(*reading); });
 }
-INSTANTIATE_TEST_SUITE_P(
-    All, ReadingMood,
-    testing::Values(Case{"no kind", Code::checkpoint, {"run/rng.rank_0: is of kind 9"}},
-                    Case{"no role", Code::checkpoint, {"has the role 0"}},
-                    Case{"odd dtype", Code::checkpoint, {"has dtype 30583"}},
-                    Case{"many dims", Code::checkpoint, {"has 9 dimensions"}},
-                    Case{"negative", Code::checkpoint, {"has a dimension of -4"}},
-                    Case{"long name", Code::checkpoint, {"more than 255 bytes"}},
-                    Case{"value", Code::checkpoint, {"is of kind VALUE but has no value"}},
-                    Case{"short item", Code::internal, {"item: is NULL or too short"}},
-                    Case{"wrong item", Code::internal, {"item: is 5, there are 1 items"}},
-                    Case{"box dims", Code::checkpoint, {"box: has 9 dimensions"}},
-                    Case{"box below 0", Code::checkpoint, {"box: begins at -1"}},
-                    Case{"no file", Code::checkpoint, {"file: ", "0 bytes"}},
-                    Case{"no token", Code::internal, {"token: has 0 bytes"}},
-                    Case{"reads too far", Code::checkpoint, {"lie outside a file of"}},
-                    Case{"reads nowhere", Code::checkpoint, {"lie outside a file of"}},
-                    Case{"writes", Code::internal, {"file: is read only"}},
-                    Case{"creates", Code::internal, {"folder: is read only here"}}),
-    name_of);
+INSTANTIATE_TEST_SUITE_P(All, ReadingMood,
+                         testing::Values(Case{"no kind", Code::checkpoint, {"run/rng.rank_0: is of kind 9"}},
+                                         Case{"no role", Code::checkpoint, {"has the role 0"}},
+                                         Case{"odd dtype", Code::checkpoint, {"has dtype 30583"}},
+                                         Case{"many dims", Code::checkpoint, {"has 9 dimensions"}},
+                                         Case{"negative", Code::checkpoint, {"has a dimension of -4"}},
+                                         Case{"long name", Code::checkpoint, {"more than 255 bytes"}},
+                                         Case{"value", Code::checkpoint, {"is of kind VALUE but has no value"}},
+                                         Case{"short item", Code::internal, {"item: is NULL or too short"}},
+                                         Case{"wrong item", Code::internal, {"item: is 5, there are 1 items"}},
+                                         Case{"box dims", Code::checkpoint, {"box: has 9 dimensions"}},
+                                         Case{"box below 0", Code::checkpoint, {"box: begins at -1"}},
+                                         Case{"no file", Code::checkpoint, {"file: ", "0 bytes"}},
+                                         Case{"no token", Code::internal, {"token: has 0 bytes"}},
+                                         Case{"reads too far", Code::checkpoint, {"lie outside a file of"}},
+                                         Case{"reads nowhere", Code::checkpoint, {"lie outside a file of"}},
+                                         Case{"writes", Code::internal, {"file: is read only"}},
+                                         Case{"creates", Code::internal, {"folder: is read only here"}}),
+                         name_of);
 
 TEST(Checkpoint, ADamagedIndexNeverCrashes) {
   const TempFolder folder;

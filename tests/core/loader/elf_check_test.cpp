@@ -35,7 +35,8 @@ TEST(ElfCheck, DamageNeverCrashes) {
   std::mt19937 random(3);
   for (int k = 0; k < 3000; ++k) {
     std::string damaged = whole.substr(0, random() % 3 == 0 ? random() % whole.size() : whole.size());
-    for (int n = 0; n < 4 && !damaged.empty(); ++n) damaged[random() % std::min<std::size_t>(damaged.size(), 600)] = static_cast<char>(random());
+    for (int n = 0; n < 4 && !damaged.empty(); ++n)
+      damaged[random() % std::min<std::size_t>(damaged.size(), 600)] = static_cast<char>(random());
     try {
       elf_problem(folder.write("damaged.so", damaged));
     } catch (const Error&) {

@@ -31,13 +31,15 @@ TEST(FindPlugin, TheSameFileTwiceIsNotPassedOver) {
 
 TEST(FindPlugin, NotFoundSaysWhereAndWhatIsNear) {
   const TempFolder folder;
-  folder.write("sharding_full_shard.so", ""), folder.write("sharding_no_shard.so", ""), folder.write("offload_none.so", "");
+  folder.write("sharding_full_shard.so", ""), folder.write("sharding_no_shard.so", ""),
+      folder.write("offload_none.so", "");
   const PluginPaths paths{{folder.path(), "/nowhere"}};
   expect_error(Code::config,
                {"no sharding plugin \"full_shart\"", "sharding_full_shart.so", folder.path(), "/nowhere",
                 "did you mean \"full_shard\"?", "there are: full_shard, no_shard", "SHALE_PLUGIN_PATH"},
                [&] { find_plugin("sharding", "full_shart", paths); });
-  expect_error(Code::config, {"no precision plugin is there at all"}, [&] { find_plugin("precision", "uniform", paths); });
+  expect_error(Code::config, {"no precision plugin is there at all"},
+               [&] { find_plugin("precision", "uniform", paths); });
   expect_error(Code::config, {"as none is given"}, [&] { find_plugin("precision", "uniform", {}); });
 }
 
@@ -45,7 +47,10 @@ TEST(FindPlugin, PathsAreTakenAsGiven) {
   const TempFolder folder;
   const std::string file = folder.write("anything.so", "");
   EXPECT_EQ(find_plugin("sharding", file, {}), file);
-  EXPECT_EQ(find_plugin("sharding", folder.path() + "/../" + folder.path().substr(folder.path().rfind('/') + 1) + "/anything.so", {}), file);
+  EXPECT_EQ(
+      find_plugin("sharding",
+                  folder.path() + "/../" + folder.path().substr(folder.path().rfind('/') + 1) + "/anything.so", {}),
+      file);
   expect_error(Code::config, {"/nowhere/x.so", "No such file"}, [] { find_plugin("sharding", "/nowhere/x.so", {}); });
   expect_error(Code::config, {"relative path", "working directory"}, [] { find_plugin("sharding", "./x.so", {}); });
 }
@@ -56,7 +61,8 @@ TEST(FindPlugin, TheWorkingDirectoryIsNeverSearched) {
   const std::filesystem::path before = std::filesystem::current_path();
   std::filesystem::current_path(folder.path());
   for (const char* name : {"mine", "sharding_mine", "sharding_mine.so"})
-    expect_error(Code::config, {"no sharding plugin"}, [&] { find_plugin("sharding", name, plugin_paths("/nowhere", {})); });
+    expect_error(Code::config, {"no sharding plugin"},
+                 [&] { find_plugin("sharding", name, plugin_paths("/nowhere", {})); });
   expect_error(Code::config, {"SHALE_PLUGIN_PATH", "relative folder \".\""}, [] { plugin_paths("/nowhere", {"."}); });
   std::filesystem::current_path(before);
 }

@@ -28,7 +28,8 @@ TEST(Offload, Tiers) {
 }
 
 TEST(Offload, Errors) {
-  expect_error(Code::internal, {"[offload] moody", "unit: is 99, the model has 4 units"}, [] { plan_in("wrong unit"); });
+  expect_error(Code::internal, {"[offload] moody", "unit: is 99, the model has 4 units"},
+               [] { plan_in("wrong unit"); });
   expect_error(Code::internal, {"memory_class: is 6"}, [] { plan_in("wrong class"); });
   expect_error(Code::internal, {"tier: is 4"}, [] { plan_in("wrong tier"); });
   expect_error(Code::config, {"run.toml:8:10", "STORE needs shale.offload.store/1"}, [] { plan_in("store"); });
@@ -37,7 +38,8 @@ TEST(Offload, Errors) {
 
 TEST(Offload, AModelWithoutItsFiguresIsABugOfOurs) {
   const auto plugins = load(test::good_config());
-  expect_error(Code::internal, {"figures of 0 units"}, [&] { plugins->offload().plan(small_model(), topology_of(2, 2), {}); });
+  expect_error(Code::internal, {"figures of 0 units"},
+               [&] { plugins->offload().plan(small_model(), topology_of(2, 2), {}); });
 }
 
 }  // namespace

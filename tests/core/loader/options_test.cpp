@@ -14,7 +14,15 @@ using test::option;
 
 shale_option row(std::uint32_t type, const char* key, const char* fallback, const char* min = nullptr,
                  const char* max = nullptr) {
-  return {sizeof(shale_option), type, key, "help", "ranks", fallback, min, max, type == SHALE_OPT_CHOICE ? "a|bc|d" : nullptr};
+  return {sizeof(shale_option),
+          type,
+          key,
+          "help",
+          "ranks",
+          fallback,
+          min,
+          max,
+          type == SHALE_OPT_CHOICE ? "a|bc|d" : nullptr};
 }
 
 std::vector<OptionSpec> table(const std::vector<shale_option>& rows) {
@@ -62,10 +70,14 @@ TEST(Options, WrongTypes) {
   EXPECT_EQ(complaint(row(SHALE_OPT_FLOAT, "x", "1"), std::string("1")), "must be a number (got \"1\")");
   EXPECT_EQ(complaint(row(SHALE_OPT_FLOAT, "x", "1"), std::nan("")), "must be a number (got nan)");
   EXPECT_EQ(complaint(row(SHALE_OPT_TEXT, "x", ""), std::int64_t{3}), "must be a text (got 3)");
-  EXPECT_EQ(complaint(row(SHALE_OPT_CHOICE, "x", "a"), std::string("bd")), "must be one of a | bc | d (got \"bd\"); did you mean \"bc\"?");
-  EXPECT_EQ(complaint(row(SHALE_OPT_BYTES, "x", "0"), std::string("4 gigs")), "must be a number of bytes, such as 4096 or \"4GiB\" (got \"4 gigs\")");
-  EXPECT_EQ(complaint(row(SHALE_OPT_BYTES, "x", "0"), std::int64_t{-1}), "must be a number of bytes, such as 4096 or \"4GiB\" (got -1)");
-  EXPECT_EQ(complaint(row(SHALE_OPT_SECONDS, "x", "1"), std::string("soon")), "must be a duration, such as 30 or \"5min\" (got \"soon\")");
+  EXPECT_EQ(complaint(row(SHALE_OPT_CHOICE, "x", "a"), std::string("bd")),
+            "must be one of a | bc | d (got \"bd\"); did you mean \"bc\"?");
+  EXPECT_EQ(complaint(row(SHALE_OPT_BYTES, "x", "0"), std::string("4 gigs")),
+            "must be a number of bytes, such as 4096 or \"4GiB\" (got \"4 gigs\")");
+  EXPECT_EQ(complaint(row(SHALE_OPT_BYTES, "x", "0"), std::int64_t{-1}),
+            "must be a number of bytes, such as 4096 or \"4GiB\" (got -1)");
+  EXPECT_EQ(complaint(row(SHALE_OPT_SECONDS, "x", "1"), std::string("soon")),
+            "must be a duration, such as 30 or \"5min\" (got \"soon\")");
   EXPECT_EQ(complaint(row(SHALE_OPT_PATH, "x", ""), Texts{"a"}), "must be a path (got [\"a\"])");
   EXPECT_EQ(complaint(row(SHALE_OPT_PATH, "x", ""), std::string("a\0b", 3)), "must be a path (got \"a\\u0000b\")");
   EXPECT_EQ(complaint(row(SHALE_OPT_TEXTS, "x", "[]"), std::string("a")), "must be a list of texts (got \"a\")");
@@ -75,7 +87,8 @@ TEST(Options, Ranges) {
   EXPECT_EQ(complaint(row(SHALE_OPT_INT, "x", "8", "1", "64"), std::int64_t{65}), "must be 1..64 ranks (got 65)");
   EXPECT_EQ(complaint(row(SHALE_OPT_INT, "x", "8", "1"), std::int64_t{0}), "must be at least 1 ranks (got 0)");
   EXPECT_EQ(complaint(row(SHALE_OPT_FLOAT, "x", "0", nullptr, "1"), 1.5), "must be at most 1 ranks (got 1.5)");
-  EXPECT_EQ(complaint(row(SHALE_OPT_BYTES, "x", "1MiB", "1KiB", "1GiB"), std::string("2GiB")), "must be 1KiB..1GiB ranks (got \"2GiB\")");
+  EXPECT_EQ(complaint(row(SHALE_OPT_BYTES, "x", "1MiB", "1KiB", "1GiB"), std::string("2GiB")),
+            "must be 1KiB..1GiB ranks (got \"2GiB\")");
   EXPECT_EQ(complaint(row(SHALE_OPT_SECONDS, "x", "30s", "1s"), 0.5), "must be at least 1s ranks (got 0.5)");
 }
 
@@ -101,7 +114,9 @@ TEST(Options, WrongTables) {
   none.choices = nullptr;
   wrong(none, "has no choices");
   expect_error(Code::config, {"option x has type 77", "newer shale"}, [] { table({row(77, "x", "1")}); });
-  expect_error(Code::config, {"x is there twice"}, [] { table({row(SHALE_OPT_INT, "x", "1"), row(SHALE_OPT_INT, "x", "1")}); });
+  expect_error(Code::config, {"x is there twice"}, [] {
+    table({row(SHALE_OPT_INT, "x", "1"), row(SHALE_OPT_INT, "x", "1")});
+  });
   const shale_option good = row(SHALE_OPT_INT, "x", "1");
   for (const auto& [n, stride] : {std::pair{1u, 8u}, {1u, 71u}, {100000u, 72u}})
     expect_error(Code::config, {"rows of"}, [&, n = n, stride = stride] { read_option_table(&good, n, stride); });
@@ -122,27 +137,33 @@ TEST(Options, ALongerStrideIsFollowed) {
 
 TEST(CheckedOptions, AllErrorsOfAFileAtOnce) {
   shale_option required = row(SHALE_OPT_INT, "must", nullptr);
-  const PluginChoice choice{"sharding", "mine", {"run.toml:2:10"},
+  const PluginChoice choice{"sharding",
+                            "mine",
+                            {"run.toml:2:10"},
                             {{"shard_siz", std::int64_t{4}, {"run.toml:5:1"}, {"run.toml:5:13"}},
                              {"flag", std::string("yes"), {"run.toml:6:1"}, {"run.toml:6:8"}}}};
   ConfigErrors errors;
-  const CheckedOptions checked(table({row(SHALE_OPT_INT, "shard_size", "8"), row(SHALE_OPT_BOOL, "flag", "true"), required}),
-                               choice, "/", errors);
+  const CheckedOptions checked(
+      table({row(SHALE_OPT_INT, "shard_size", "8"), row(SHALE_OPT_BOOL, "flag", "true"), required}), choice, "/",
+      errors);
   const Error e = test::error_of([&] { errors.raise(); });
   EXPECT_EQ(e.code(), Code::config);
-  test::expect_contains(e.what(),
-                        {"run.toml:5:1: [sharding.options] shard_siz is no option of the plugin mine; did you mean shard_size?",
-                         "run.toml:6:8: [sharding.options] flag must be true or false (got \"yes\")",
-                         "run.toml:2:10: [sharding.options] must must be given: help"});
+  test::expect_contains(
+      e.what(), {"run.toml:5:1: [sharding.options] shard_siz is no option of the plugin mine; did you mean shard_size?",
+                 "run.toml:6:8: [sharding.options] flag must be true or false (got \"yes\")",
+                 "run.toml:2:10: [sharding.options] must must be given: help"});
 }
 
 TEST(CheckedOptions, ValuesDefaultsAndTexts) {
-  const PluginChoice choice{"sharding", "mine", {"run.toml:2:10"},
-                            {option("size", std::int64_t{4}), option("size", std::int64_t{5}), option("skip", Texts{"a\"b"})}};
+  const PluginChoice choice{
+      "sharding",
+      "mine",
+      {"run.toml:2:10"},
+      {option("size", std::int64_t{4}), option("size", std::int64_t{5}), option("skip", Texts{"a\"b"})}};
   ConfigErrors errors;
-  const CheckedOptions checked(
-      table({row(SHALE_OPT_INT, "size", "8"), row(SHALE_OPT_SECONDS, "wait", "2min"), row(SHALE_OPT_TEXTS, "skip", "[]")}),
-      choice, "/", errors);
+  const CheckedOptions checked(table({row(SHALE_OPT_INT, "size", "8"), row(SHALE_OPT_SECONDS, "wait", "2min"),
+                                      row(SHALE_OPT_TEXTS, "skip", "[]")}),
+                               choice, "/", errors);
   EXPECT_TRUE(errors.empty());
   const shale_config& c = *checked.config();
   ASSERT_EQ(c.n_values, 3u);
@@ -170,7 +191,8 @@ TEST(OptionText, Quantities) {
   EXPECT_EQ(parse_seconds("2h"), 7200.0);
   for (const char* wrong : {"", "GiB", "-1", "4gib", "4 GiB x", "1e30", "nan", "inf", "0.5", "4  KiB", "0x10"})
     EXPECT_FALSE(parse_bytes(wrong)) << wrong;
-  for (const char* wrong : {"", "s", "-1s", "1 year", "nan", "inf s", "1e999"}) EXPECT_FALSE(parse_seconds(wrong)) << wrong;
+  for (const char* wrong : {"", "s", "-1s", "1 year", "nan", "inf s", "1e999"})
+    EXPECT_FALSE(parse_seconds(wrong)) << wrong;
 }
 
 TEST(OptionText, TomlGoesBothWays) {
@@ -179,7 +201,8 @@ TEST(OptionText, TomlGoesBothWays) {
     ASSERT_TRUE(value) << text;
     EXPECT_EQ(to_toml(*value), text);
   }
-  for (const char* wrong : {"", "1\ny = 2", "[1]", "{a = 1}", "1979-05-27", "[", "\"", "x"}) EXPECT_FALSE(parse_toml(wrong)) << wrong;
+  for (const char* wrong : {"", "1\ny = 2", "[1]", "{a = 1}", "1979-05-27", "[", "\"", "x"})
+    EXPECT_FALSE(parse_toml(wrong)) << wrong;
 }
 
 TEST(OptionText, RandomTextsNeverCrash) {

@@ -18,11 +18,11 @@ TEST(Plugins, FourOfOneFile) {
   const auto plugins = load(good_config());
   ASSERT_EQ(plugins->loaded().size(), 4u);
   EXPECT_EQ(plugins->loaded()[1].kind, "precision");
-  EXPECT_EQ(plugins->loaded()[3].id, "good");
-  EXPECT_EQ(plugins->loaded()[3].hash, hash_file(bad("good")));
-  EXPECT_EQ(plugins->checkpoint().id(), "good");
+  EXPECT_EQ(plugins->loaded()[3].id, "base");
+  EXPECT_EQ(plugins->loaded()[3].hash, hash_file(bad("base")));
+  EXPECT_EQ(plugins->checkpoint().id(), "base");
   const std::string json = plugins->describe();
-  test::expect_contains(json, {"\"kind\": \"offload\"", "\"version\": \"1.2.3\"", hash_file(bad("good"))});
+  test::expect_contains(json, {"\"kind\": \"offload\"", "\"version\": \"1.2.3\"", hash_file(bad("base"))});
 }
 
 struct Case {
@@ -41,14 +41,15 @@ TEST_P(Refused, NamesPlaceAndPath) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Refused,
-    testing::Values(Case{"wrong_major", Code::config, {"built for plugin ABI 1.1"}},
-                    Case{"unresolved", Code::config, {"undefined symbol"}},
-                    Case{"only_precision", Code::config, {"is no sharding plugin; it is: precision good"}},
-                    Case{"brings_exchange", Code::config, {"brings the interface shale.sharding.exchange/1", "does not call"}},
-                    Case{"needs_collectives", Code::config, {"needs the host service shale.collectives/1", "does not offer"}},
-                    Case{"lying_interface", Code::config, {"declares the interface shale.sharding/1 but has no table"}},
-                    Case{"short_interface", Code::config, {"its table of shale.sharding/1 has 8 bytes, ABI 0.1 has 16"}},
-                    Case{"null_plan", Code::config, {"has no plan"}}),
+    testing::Values(
+        Case{"wrong_major", Code::config, {"built for plugin ABI 1.1"}},
+        Case{"unresolved", Code::config, {"undefined symbol"}},
+        Case{"only_precision", Code::config, {"is no sharding plugin; it is: precision good"}},
+        Case{"brings_exchange", Code::config, {"brings the interface shale.sharding.exchange/1", "does not call"}},
+        Case{"needs_collectives", Code::config, {"needs the host service shale.collectives/1", "does not offer"}},
+        Case{"lying_interface", Code::config, {"declares the interface shale.sharding/1 but has no table"}},
+        Case{"short_interface", Code::config, {"its table of shale.sharding/1 has 8 bytes, ABI 0.1 has 16"}},
+        Case{"null_plan", Code::config, {"has no plan"}}),
     [](const auto& info) { return std::string(info.param.plugin); });
 
 TEST(Plugins, WhatIsNotThere) {
@@ -67,11 +68,12 @@ TEST(Plugins, AllErrorsOfAllPluginsAtOnce) {
   const Error e = test::error_of([&] { load(c, {{folder.path()}}); });
   EXPECT_EQ(e.code(), Code::config);
   test::expect_contains(
-      e.what(), {"run.toml:12:9: [sharding.options] shard_size must be 1..64 ranks (got 99)",
-                 "run.toml:12:1: [sharding.options] ratoi is no option of the plugin", "did you mean ratio?",
-                 "run.toml:5:10: [precision] plugin: there is no precision plugin \"unifrom\"", "did you mean \"uniform\"?",
-                 "run.toml:8:10: [offload] plugin: " + bad("no_entry") + ": is no shale plugin",
-                 "run.toml:12:1: [checkpoint.options] anything is no option of the plugin", "it has no options"});
+      e.what(),
+      {"run.toml:12:9: [sharding.options] shard_size must be 1..64 ranks (got 99)",
+       "run.toml:12:1: [sharding.options] ratoi is no option of the plugin", "did you mean ratio?",
+       "run.toml:5:10: [precision] plugin: there is no precision plugin \"unifrom\"", "did you mean \"uniform\"?",
+       "run.toml:8:10: [offload] plugin: " + bad("no_entry") + ": is no shale plugin",
+       "run.toml:12:1: [checkpoint.options] anything is no option of the plugin", "it has no options"});
 }
 
 TEST(Plugins, AnOptionThatOnlyThePluginCanJudge) {
@@ -81,7 +83,8 @@ TEST(Plugins, AnOptionThatOnlyThePluginCanJudge) {
   // The default is to blame: then the plugin's own place is named.
   expect_error(Code::config, {"run.toml:2:10: [sharding.options] shard_size must divide 8 (got 8)"},
                [] { load(with_sharding("options", {option("fail", std::string("create"))})); });
-  const auto plugins = load(with_sharding("options", {option("shard_size", std::int64_t{3}), option("fail", std::string("plan"))}));
+  const auto plugins =
+      load(with_sharding("options", {option("shard_size", std::int64_t{3}), option("fail", std::string("plan"))}));
   expect_error(Code::config, {"run.toml:12:9: [sharding.options] shard_size must divide 4 (got 3)"},
                [&] { plugins->sharding().plan(test::small_model(), test::topology_of(4, 2)); });
 }
@@ -98,7 +101,8 @@ TEST(Plugins, ThrownExceptionsBecomeErrors) {
   const auto at = [](const char* where) { return with_sharding("throws", {option("at", std::string(where))}); };
   expect_error(Code::config, {"run.toml:2:10", bad("throws"), "create threw a C++ exception", "thrown in create"},
                [&] { load(at("create")); });
-  expect_error(Code::config, {bad("throws"), "get_interface threw", "thrown in get_interface"}, [&] { load(at("interface")); });
+  expect_error(Code::config, {bad("throws"), "get_interface threw", "thrown in get_interface"},
+               [&] { load(at("interface")); });
   {
     const auto plugins = load(at("plan"));  // destroy throws too
     expect_error(Code::config, {bad("throws"), "plan threw", "thrown in plan"},
@@ -114,7 +118,8 @@ TEST(Plugins, ANameMustBeTheId) {
   folder.copy(bad("other_id"), "sharding_mine.so");
   Config c = good_config();
   c.sharding.plugin = "mine";
-  expect_error(Code::config, {folder.path() + "/sharding_mine.so", "calls itself \"other\", not \"mine\"", "run.toml:2:10"},
+  expect_error(Code::config,
+               {folder.path() + "/sharding_mine.so", "calls itself \"other\", not \"mine\"", "run.toml:2:10"},
                [&] { load(c, {{folder.path()}}); });
   folder.copy(bad("other_id"), "sharding_other.so");
   c.sharding.plugin = "other";
@@ -138,12 +143,15 @@ TEST(Plugins, TheFirstOfTwoFilesWithOneNameIsTakenAndTheOtherMentioned) {
 TEST(Plugins, TwoFilesWithOneIdInOneRunAreRefused) {
   Config c = good_config();
   c.sharding.plugin = bad("twin_sharding"), c.precision.plugin = bad("twin_precision");
-  expect_error(Code::config,
-               {"run.toml:5:10: [precision]", bad("twin_sharding"), bad("twin_precision"), "both call themselves \"twin\""},
-               [&] { load(c); });
+  expect_error(
+      Code::config,
+      {"run.toml:5:10: [precision]", bad("twin_sharding"), bad("twin_precision"), "both call themselves \"twin\""},
+      [&] { load(c); });
 }
 
-TEST(Plugins, ALaterInterfaceBesideOursIsFine) { EXPECT_EQ(load(with_sharding("brings_more"))->loaded()[0].id, "good"); }
+TEST(Plugins, ALaterInterfaceBesideOursIsFine) {
+  EXPECT_EQ(load(with_sharding("brings_more"))->loaded()[0].id, "good");
+}
 
 TEST(Plugins, OneFormatOnItsOwn) {
   const Log log(1);

@@ -38,16 +38,16 @@ struct Case {
   Code code;
   std::vector<std::string> parts;
 };
-class Mood : public testing::TestWithParam<Case> {};
+class PrecisionMood : public testing::TestWithParam<Case> {};
 
-TEST_P(Mood, IsAnError) {
+TEST_P(PrecisionMood, IsAnError) {
   auto parts = GetParam().parts;
   parts.push_back("[precision] moody");
   expect_error(GetParam().code, parts, [] { plan_in(GetParam().mood); });
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    PrecisionPlan, Mood,
+    All, PrecisionMood,
     testing::Values(Case{"no param", Code::config, {"no dtypes were given for parameter 0 (embed.weight)"}},
                     Case{"one param", Code::config, {"no dtypes were given for parameter 1 (layers.0.weight)"}},
                     Case{"wrong param", Code::internal, {"param: is 1000, the model has 6 parameters"}},

@@ -13,7 +13,12 @@ TEST(Services, LogAndRun) {
   const test::TempFolder scratch;
   std::atomic<bool> ending = true;
   std::map<std::string, double> metrics;
-  RunContext run{.rank = 3, .world = 4, .local_rank = 1, .seed = 99, .scratch_root = scratch.path(), .wait_limit = 12.5,
+  RunContext run{.rank = 3,
+                 .world = 4,
+                 .local_rank = 1,
+                 .seed = 99,
+                 .scratch_root = scratch.path(),
+                 .wait_limit = 12.5,
                  .ending = &ending,
                  .metric = [&](const std::string& name, const std::string&, double value) { metrics[name] = value; }};
   const Log log(0);
@@ -45,7 +50,8 @@ TEST(Services, AScratchFolderThatCannotBeMade) {
   testing::internal::CaptureStderr();
   const auto plugins = load_plugins(with_sharding("services"), {}, log, &run);
   plugins->sharding().plan(small_model(), topology_of(4, 4));
-  test::expect_contains(testing::internal::GetCapturedStderr(), {"no scratch folder can be made in /nowhere", "TMPDIR"});
+  test::expect_contains(testing::internal::GetCapturedStderr(),
+                        {"no scratch folder can be made in /nowhere", "TMPDIR"});
 }
 
 }  // namespace

@@ -45,16 +45,16 @@ struct Case {
   Code code;
   std::vector<std::string> parts;
 };
-class Mood : public testing::TestWithParam<Case> {};
+class ShardingMood : public testing::TestWithParam<Case> {};
 
-TEST_P(Mood, IsAnErrorThatNamesThePluginAndTheArgument) {
+TEST_P(ShardingMood, IsAnErrorThatNamesThePluginAndTheArgument) {
   auto parts = GetParam().parts;
   parts.push_back("[sharding] moody");
   expect_error(GetParam().code, parts, [] { plan_in(GetParam().mood); });
 }
 
 INSTANTIATE_TEST_SUITE_P(
-    All, Mood,
+    All, ShardingMood,
     testing::Values(Case{"says nothing", Code::internal, {"plan: failed with status 12 and said nothing", "moody.so"}},
                     Case{"unknown code", Code::internal, {"plan: somewhere: went wrong"}},
                     Case{"no unit", Code::config, {"run.toml:2:10", "no numbers were given for unit 0 (embedding)"}},

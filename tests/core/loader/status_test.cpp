@@ -6,12 +6,22 @@ namespace shale {
 namespace {
 
 TEST(Status, CodesAndExitCodesAreThoseOfTheHeader) {
-  const std::pair<std::uint32_t, int> table[] = {
-      {SHALE_BAD_OPTION, 2}, {SHALE_BAD_ARGUMENT, 70}, {SHALE_UNSUPPORTED, 2}, {SHALE_OUT_OF_MEMORY, 6},
-      {SHALE_NO_SPACE, 6},   {SHALE_IO_ERROR, 6},      {SHALE_NOT_FOUND, 3},   {SHALE_CORRUPT, 4},
-      {SHALE_TIMED_OUT, 5},  {SHALE_NOT_FINITE, 7},    {SHALE_INTERNAL, 70},   {0, 70}, {999, 70}};
+  const std::pair<std::uint32_t, int> table[] = {{SHALE_BAD_OPTION, 2},
+                                                 {SHALE_BAD_ARGUMENT, 70},
+                                                 {SHALE_UNSUPPORTED, 2},
+                                                 {SHALE_OUT_OF_MEMORY, 6},
+                                                 {SHALE_NO_SPACE, 6},
+                                                 {SHALE_IO_ERROR, 6},
+                                                 {SHALE_NOT_FOUND, 3},
+                                                 {SHALE_CORRUPT, 4},
+                                                 {SHALE_TIMED_OUT, 5},
+                                                 {SHALE_NOT_FINITE, 7},
+                                                 {SHALE_INTERNAL, 70},
+                                                 {0, 70},
+                                                 {999, 70}};
   for (const auto& [code, exit] : table) EXPECT_EQ(static_cast<int>(code_of_status(code)), exit) << code;
-  for (const Code code : {Code::config, Code::input, Code::checkpoint, Code::dist, Code::io, Code::numeric, Code::internal})
+  for (const Code code :
+       {Code::config, Code::input, Code::checkpoint, Code::dist, Code::io, Code::numeric, Code::internal})
     EXPECT_EQ(code_of_status(status_of_code(code)), code);
 }
 

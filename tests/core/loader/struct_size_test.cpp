@@ -29,7 +29,19 @@ const char* const kInterfaces[] = {SHALE_SHARDING, nullptr};
 const shale_option kOption = {sizeof(shale_option), SHALE_OPT_INT, "size", "help", "", "8", "1", "64", nullptr};
 
 shale_desc desc(const shale_option* options, std::uint32_t stride) {
-  return {sizeof(shale_desc), SHALE_KIND_SHARDING, "mine", "1.0.0", "", "", "", "", 1, kInterfaces, nullptr, options, 1,
+  return {sizeof(shale_desc),
+          SHALE_KIND_SHARDING,
+          "mine",
+          "1.0.0",
+          "",
+          "",
+          "",
+          "",
+          1,
+          kInterfaces,
+          nullptr,
+          options,
+          1,
           stride};
 }
 
@@ -55,14 +67,17 @@ TEST(StructSize, EverySizeOfEveryStruct) {
   for (std::uint32_t size = 0; size < 300; ++size) {
     EXPECT_EQ(shake(size, sizeof(shale_desc), sizeof(shale_option)), size >= kBaseline<shale_plugin>) << size;
     EXPECT_EQ(shake(sizeof(shale_plugin), size, sizeof(shale_option)), size >= kBaseline<shale_desc>) << size;
-    if (size % 8 == 0)
+    if (size % 8 == 0) {
       EXPECT_EQ(shake(sizeof(shale_plugin), sizeof(shale_desc), size), size >= kBaseline<shale_option>) << size;
+    }
   }
 }
 
 TEST(StructSize, RandomSizes) {
   std::mt19937 random(7);
-  const auto size = [&] { return static_cast<std::uint32_t>(random() % 4 == 0 ? random() % (1u << 20) : random() % 256); };
+  const auto size = [&] {
+    return static_cast<std::uint32_t>(random() % 4 == 0 ? random() % (1u << 20) : random() % 256);
+  };
   for (int k = 0; k < 3000; ++k) shake(size(), size(), size());
 }
 

@@ -27,7 +27,8 @@ Error error_of(F&& f) {
 }
 
 inline void expect_contains(const std::string& text, const std::vector<std::string>& parts) {
-  for (const std::string& part : parts) EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" in: " << text;
+  for (const std::string& part : parts)
+    EXPECT_NE(text.find(part), std::string::npos) << "\"" << part << "\" in: " << text;
 }
 
 // The error has this code and its text is one line with these parts.
@@ -71,11 +72,11 @@ inline ModelInfo small_model() {
   ModelInfo m;
   m.units.push_back({"embedding", UnitKind::embedding, {{"embed.weight", {10, 4}, kEmbedding, false}}, {}});
   for (const char* name : {"layers.0", "layers.1"})
-    m.units.push_back({name,
-                       UnitKind::layer,
-                       {{std::string(name) + ".weight", {4, 4}, kLinear, false},
-                        {std::string(name) + ".norm", {4}, kNorm, true}},
-                       {}});
+    m.units.push_back(
+        {name,
+         UnitKind::layer,
+         {{std::string(name) + ".weight", {4, 4}, kLinear, false}, {std::string(name) + ".norm", {4}, kNorm, true}},
+         {}});
   m.units.push_back({"head", UnitKind::head, {{"norm.weight", {4}, kNorm, false}}, {"embed.weight"}});
   return m;
 }
@@ -93,10 +94,10 @@ inline Config good_config() {
   Config c;
   c.file = "/configs/run.toml";
   c.hash = "cafe";
-  c.sharding = {"sharding", bad("good"), {"run.toml:2:10"}, {}};
-  c.precision = {"precision", bad("good"), {"run.toml:5:10"}, {}};
-  c.offload = {"offload", bad("good"), {"run.toml:8:10"}, {}};
-  c.format = {"checkpoint", bad("good"), {"run.toml:11:10"}, {}};
+  c.sharding = {"sharding", bad("base"), {"run.toml:2:10"}, {}};
+  c.precision = {"precision", bad("base"), {"run.toml:5:10"}, {}};
+  c.offload = {"offload", bad("base"), {"run.toml:8:10"}, {}};
+  c.format = {"checkpoint", bad("base"), {"run.toml:11:10"}, {}};
   return c;
 }
 

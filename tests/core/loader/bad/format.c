@@ -3,9 +3,9 @@
  * extent.. file offset`. The option `mood` makes it misbehave. */
 #include <stdlib.h>
 #include "shale/checkpoint.h"
-#include "shale/sharding.h"
-#include "shale/precision.h"
 #include "shale/offload.h"
+#include "shale/precision.h"
+#include "shale/sharding.h"
 static const shale_option options[] = {
     {sizeof(shale_option), SHALE_OPT_TEXT, "mood", "", "", "good", NULL, NULL, NULL}};
 #define ID "format"
@@ -85,7 +85,8 @@ static shale_status* finish_all(void* self, const shale_finish* s) {
   shale_file* file = NULL;
   shale_status* bad = f->create(f->ctx, s->folder, shale_text("index.new"), &file);
   (void)self;
-  for (uint32_t k = 0; !bad && k < s->n_reports; ++k) bad = f->append(f->ctx, file, s->reports[k].ptr, s->reports[k].len);
+  for (uint32_t k = 0; !bad && k < s->n_reports; ++k)
+    bad = f->append(f->ctx, file, s->reports[k].ptr, s->reports[k].len);
   if (!bad) bad = f->close(f->ctx, file);
   return bad ? bad : f->rename(f->ctx, s->folder, shale_text("index.new"), shale_text("index"));
 }

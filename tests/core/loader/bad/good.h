@@ -52,7 +52,8 @@
 #define SHARDING_TABLE &sharding
 #endif
 #ifndef DESCS
-#define DESCS {&sharding_desc, &precision_desc, &offload_desc, &checkpoint_desc}
+#define DESCS \
+  { &sharding_desc, &precision_desc, &offload_desc, &checkpoint_desc }
 #define N_DESCS 4
 #endif
 

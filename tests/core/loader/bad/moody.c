@@ -60,7 +60,8 @@ static shale_status* moody_sharding(void* self, const shale_model* m, const shal
     if (!bad) bad = b->set_slots(b->ctx, 3, 2);
     if (bad) return bad;
     u.reshard_group = u.shard_group, u.replica_at = SHALE_AT_BOUNDARY, u.align = 16;
-    if (again != u.shard_group) return shale_fail(host, SHALE_INTERNAL, "", "equal groups have ids %u %u", again, u.shard_group);
+    if (again != u.shard_group)
+      return shale_fail(host, SHALE_INTERNAL, "", "equal groups have ids %u %u", again, u.shard_group);
     if (m->units[0]->params[0]->compute_dtype != SHALE_F32) return shale_fail(host, SHALE_INTERNAL, "", "no dtypes");
     return b->set_unit(b->ctx, SHALE_ALL_UNITS, &u);
   }

@@ -16,7 +16,8 @@ static const shale_option options[] = {
 };
 #define ID "options"
 #define OPTIONS options, sizeof options / sizeof *options, sizeof(shale_option)
-#define DESCS {&sharding_desc}
+#define DESCS \
+  { &sharding_desc }
 #define N_DESCS 1
 #define CREATE create_or_fail
 #define SHARDING_PLAN plan_or_fail

@@ -4,8 +4,8 @@
 #define SHARDING_PLAN plan_with_services
 static shale_status* plan_with_services(void*, const shale_model*, const shale_topology*,
                                         const shale_sharding_builder*);
-#include "good.h"
 #include <pthread.h>
+#include "good.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static void job(void* arg, uint32_t k) {
@@ -20,6 +20,7 @@ static shale_status* plan_with_services(void* self, const shale_model* m, const 
   const shale_log* log = host->get_service(host->ctx, SHALE_LOG_SERVICE);
   const shale_run* run = host->get_service(host->ctx, SHALE_RUN_SERVICE);
   SHALE_VAR(shale_unit_plan, u);
+  u.shard_group = u.reshard_group = SHALE_GROUP_WORLD;
   (void)self, (void)m, (void)t;
   if (!log) return shale_fail(host, SHALE_UNSUPPORTED, SHALE_LOG_SERVICE, "is not there");
   log->write(log->ctx, 3, shale_text("two\nlines"));
