@@ -49,6 +49,7 @@ at::Tensor Engine::run(std::size_t position, const ModelInput& input, const at::
 }
 
 at::Tensor Engine::forward(const ModelInput& input, std::vector<Segment>* tape) {
+  for (auto& slot : weight_slots_) slot.busy = false;  // an error may have left one so
   at::Tensor h;
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     before(i, +1);
@@ -96,7 +97,10 @@ void Engine::close(int unit) {
   gradients_.close(units_[unit], unit, last_micro_step_);
 }
 
-void Engine::begin_step() { gradients_.begin_step(units_); }
+void Engine::begin_step() {
+  gradients_.abandon(units_, grad_slots_);  // of a step that ended in an error
+  gradients_.begin_step(units_);
+}
 
 double Engine::forward_backward(const Batch& batch, double seed, bool last) {
   last_micro_step_ = last;
