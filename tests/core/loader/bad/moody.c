@@ -21,6 +21,22 @@ static int mood(const char* is) {
   return s.len == strlen(is) && memcmp(s.ptr, is, s.len) == 0;
 }
 
+/* Blocks of 2 with replicas across, its groups checked, and the dtypes of the precision plan too. */
+static shale_status* hybrid(const shale_model* m, const shale_topology* t, const shale_sharding_builder* b) {
+  SHALE_VAR(shale_unit_plan, u);
+  uint32_t again = 0;
+  shale_status* bad = b->add_blocks(b->ctx, 2, &u.shard_group);
+  if (!bad) bad = b->add_strides(b->ctx, 2, &u.replica_group);
+  if (!bad) bad = b->add_colors(b->ctx, t->node_of_rank, t->world, &again);
+  if (!bad) bad = b->set_slots(b->ctx, 3, 2);
+  if (bad) return bad;
+  u.reshard_group = u.shard_group, u.replica_at = SHALE_AT_BOUNDARY, u.align = 16;
+  if (again != u.shard_group)
+    return shale_fail(host, SHALE_INTERNAL, "", "equal groups have ids %u %u", again, u.shard_group);
+  if (m->units[0]->params[0]->compute_dtype != SHALE_F32) return shale_fail(host, SHALE_INTERNAL, "", "no dtypes");
+  return b->set_unit(b->ctx, SHALE_ALL_UNITS, &u);
+}
+
 static shale_status* moody_sharding(void* self, const shale_model* m, const shale_topology* t,
                                     const shale_sharding_builder* b) {
   uint32_t group = 0;
@@ -52,19 +68,7 @@ static shale_status* moody_sharding(void* self, const shale_model* m, const shal
   if (mood("many slots")) return b->set_slots(b->ctx, 0xffffffffu, 0);
   if (mood("ignores")) host->status_free(b->add_blocks(b->ctx, 3, &group)); /* and goes on as if it were fine */
   if (mood("not the world")) u.shard_group = u.replica_group = SHALE_GROUP_WORLD;
-  if (mood("hybrid")) {
-    uint32_t again = 0;
-    shale_status* bad = b->add_blocks(b->ctx, 2, &u.shard_group);
-    if (!bad) bad = b->add_strides(b->ctx, 2, &u.replica_group);
-    if (!bad) bad = b->add_colors(b->ctx, t->node_of_rank, t->world, &again);
-    if (!bad) bad = b->set_slots(b->ctx, 3, 2);
-    if (bad) return bad;
-    u.reshard_group = u.shard_group, u.replica_at = SHALE_AT_BOUNDARY, u.align = 16;
-    if (again != u.shard_group)
-      return shale_fail(host, SHALE_INTERNAL, "", "equal groups have ids %u %u", again, u.shard_group);
-    if (m->units[0]->params[0]->compute_dtype != SHALE_F32) return shale_fail(host, SHALE_INTERNAL, "", "no dtypes");
-    return b->set_unit(b->ctx, SHALE_ALL_UNITS, &u);
-  }
+  if (mood("hybrid")) return hybrid(m, t, b);
   if (!mood("not the world")) u.replica_group = SHALE_GROUP_WORLD;
   return b->set_unit(b->ctx, SHALE_ALL_UNITS, &u);
 }
