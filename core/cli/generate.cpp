@@ -68,8 +68,10 @@ int generate_command(const GenerateArguments& args) {
   const auto format = id.empty() ? nullptr : load_format(id, installed_plugins(), log);
   if (args.ids.empty()) std::fputs(args.prompt.c_str(), stdout);
   generate(o, format.get(), [&](std::int64_t token) {
-    if (!args.ids.empty()) std::printf("%lld ", static_cast<long long>(token));
-    else if (token < 256) std::putchar(static_cast<int>(token));
+    if (!args.ids.empty())
+      std::printf("%lld ", static_cast<long long>(token));
+    else if (token < 256)
+      std::putchar(static_cast<int>(token));
     std::fflush(stdout);
   });
   std::putchar('\n');

@@ -1,4 +1,5 @@
 // The program: reads the command line, runs one sub-command, and turns an Error into one line and an exit code.
+#include <algorithm>
 #include <cstdio>
 #include <exception>
 #include <new>
@@ -22,9 +23,12 @@ std::vector<Override> read_overrides(const std::vector<std::string>& words) {
     if (word.rfind("--", 0) != 0 || key.find('.') == std::string::npos)
       fail(Code::config, "command line: \"", word, "\" is not understood; settings are written --section.key=value, ",
            "see shale train --help");
-    if (equals != std::string::npos) out.push_back({key.substr(2), word.substr(equals + 1)});
-    else if (i + 1 < words.size()) out.push_back({key.substr(2), words[++i]});
-    else fail(Code::config, "command line: ", word, " needs a value: ", word, "=...");
+    if (equals != std::string::npos)
+      out.push_back({key.substr(2), word.substr(equals + 1)});
+    else if (i + 1 < words.size())
+      out.push_back({key.substr(2), words[++i]});
+    else
+      fail(Code::config, "command line: ", word, " needs a value: ", word, "=...");
   }
   return out;
 }
@@ -36,8 +40,10 @@ void add_train(CLI::App& app, int& result) {
   cmd->add_option("--nproc", args->nproc, "start this many ranks on this host")->check(CLI::Range(1, 4096));
   cmd->add_flag("--print-config", args->print_config, "print every setting with its origin, and stop");
   cmd->allow_extras();
-  cmd->footer("Any setting can be given as --section.key=value; it wins over SHALE_SECTION_KEY and the file.\n\n"
-              "Example: shale train run.toml --nproc 2 --training.steps=100\n\n" + config_help());
+  cmd->footer(
+      "Any setting can be given as --section.key=value; it wins over SHALE_SECTION_KEY and the file.\n\n"
+      "Example: shale train run.toml --nproc 2 --training.steps=100\n\n" +
+      config_help());
   cmd->callback([cmd, args, &result] {
     args->overrides = read_overrides(cmd->remaining());
     result = train_command(*args);
@@ -82,6 +88,20 @@ void add_checkpoint(CLI::App& app, int& result) {
   inspect->callback([folder, &result] { result = checkpoint_inspect_command(*folder); });
 }
 
+// CLI11 says only that a command is required when it does not know the word.
+void refuse_unknown_command(const CLI::App* app, int argc, char** argv) {
+  for (int i = 1; i < argc && argv[i][0] != '-'; ++i) {
+    const auto commands = app->get_subcommands([](const CLI::App*) { return true; });
+    if (commands.empty()) return;
+    std::vector<std::string> names;
+    for (auto* command : commands) names.push_back(command->get_name());
+    const auto at = std::find(names.begin(), names.end(), argv[i]);
+    if (at == names.end())
+      fail(Code::config, "command line: ", argv[i], " is not a command; there are ", join(names, ", "));
+    app = commands[at - names.begin()];
+  }
+}
+
 int run(int argc, char** argv) {
   CLI::App app("shale: trains transformer language models, sharded over ranks");
   app.require_subcommand(1);
@@ -93,10 +113,12 @@ int run(int argc, char** argv) {
   auto* version = app.add_subcommand("version", "Versions of shale, its plugin ABI and LibTorch");
   version->footer("Example: shale version");
   version->callback([&result] { result = version_command(); });
+  refuse_unknown_command(&app, argc, argv);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& e) {
-    return app.exit(e) == 0 ? 0 : static_cast<int>(Code::config);
+    if (e.get_exit_code() == 0) return app.exit(e);  // --help
+    fail(Code::config, "command line: ", e.what(), "; see shale --help");
   }
   return result;
 }

@@ -75,8 +75,10 @@ int plugin_list_command(bool json) {
 
 int plugin_info_command(const std::string& name, bool json) {
   const auto file = plugin_info(find_any(name));
-  if (json) std::printf("%s\n", to_json(file).c_str());
-  else print_file(file);
+  if (json)
+    std::printf("%s\n", to_json(file).c_str());
+  else
+    print_file(file);
   if (!file.problem.empty()) fail(Code::config, file.path, " cannot be used: ", file.problem);
   return 0;
 }

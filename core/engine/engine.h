@@ -52,10 +52,10 @@ class Engine {
   // One micro-step: adds the gradient of seed * (sum of the batch's losses) to the shards. Returns that sum, of this
   // rank's batch. last: the step's last micro-step.
   double forward_backward(const Batch&, double seed, bool last);
-  void end_step();              // all gradients are in the shards, summed over all ranks
-  void weights_changed();       // after the optimizer wrote the masters
+  void end_step();         // all gradients are in the shards, summed over all ranks
+  void weights_changed();  // after the optimizer wrote the masters
 
-  double evaluate(const Batch&);             // sum of the losses of this rank's batch; gradients untouched
+  double evaluate(const Batch&);                // sum of the losses of this rank's batch; gradients untouched
   at::Tensor logits(const at::Tensor& tokens);  // [B, T] -> [B, T, vocabulary]
 
   // Calls visit with each parameter's full value in compute dtype, in run order, valid during the call; all ranks take
@@ -64,7 +64,9 @@ class Engine {
 
   std::deque<Shard>& shards() { return shards_; }
   const MemoryPlan& memory() const { return memory_; }
-  struct Counts { std::int64_t gathers = 0, reductions = 0; };  // of units
+  struct Counts {
+    std::int64_t gathers = 0, reductions = 0;
+  };  // of units
   Counts counts() const { return {weights_.gathers(), gradients_.reductions()}; }
   Traffic traffic() const;  // of the groups of this engine, added up
 

@@ -91,8 +91,10 @@ void GradientReducer::collect(FlatState& f) {
     if (f.touched) f.shard_grads.add_(f.sum);
   } else {
     const auto& full = f.wire_grads.defined() ? f.wire_grads : f.grads;
-    if (f.touched) f.shard_grads.add_(full);
-    else f.shard_grads.copy_(full);
+    if (f.touched)
+      f.shard_grads.add_(full);
+    else
+      f.shard_grads.copy_(full);
   }
   f.touched = true;
 }

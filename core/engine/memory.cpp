@@ -19,9 +19,8 @@ std::vector<FlatMemory> make_flats(const UnitInfo& unit, const std::vector<Param
   std::vector<FlatMemory> flats;
   for (std::size_t k = 0; k < unit.parameters.size(); ++k) {
     const auto& p = unit.parameters[k];
-    auto it = std::find_if(flats.begin(), flats.end(), [&](const FlatMemory& f) {
-      return f.layout.frozen == p.frozen && f.precision == rows[k];
-    });
+    auto it = std::find_if(flats.begin(), flats.end(),
+                           [&](const FlatMemory& f) { return f.layout.frozen == p.frozen && f.precision == rows[k]; });
     if (it == flats.end()) {
       flats.push_back({});
       it = flats.end() - 1;

@@ -16,13 +16,13 @@ namespace shale {
 struct FlatMemory {
   FlatLayout layout;
   ParameterPrecision precision;
-  int ways = 1, position = 0;     // ranks of the shard group, my place in it
+  int ways = 1, position = 0;  // ranks of the shard group, my place in it
   ShardRange range;
-  bool whole_weights = false;     // the master is what is computed with: no slot, no gather
-  bool whole_grads = false;       // backward writes straight into the gradient shard: no slot, no reduction
-  std::int64_t weight_offset = 0; // of the gathered weights, ways * chunk elements of the compute dtype
-  std::int64_t grad_offset = 0;   // of the full gradients, ways * chunk elements of the gradient dtype
-  std::int64_t wire_offset = 0;   // of their copy in the reduce dtype, in the wire buffer; only when it differs
+  bool whole_weights = false;       // the master is what is computed with: no slot, no gather
+  bool whole_grads = false;         // backward writes straight into the gradient shard: no slot, no reduction
+  std::int64_t weight_offset = 0;   // of the gathered weights, ways * chunk elements of the compute dtype
+  std::int64_t grad_offset = 0;     // of the full gradients, ways * chunk elements of the gradient dtype
+  std::int64_t wire_offset = 0;     // of their copy in the reduce dtype, in the wire buffer; only when it differs
   std::int64_t staging_offset = 0;  // of what the others send, reduce dtype
   std::int64_t elements() const { return range.chunk * ways; }
 };

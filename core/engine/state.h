@@ -21,12 +21,12 @@ struct UnitState;
 // Memory for the full weights of one unit at a time. The tag (holds, epoch) says whose weights of which optimizer step
 // are in it; a wrong slot would be silent, so it is checked before every use.
 struct WeightSlot {
-  at::Tensor memory;                 // [bytes] uint8
+  at::Tensor memory;  // [bytes] uint8
   const UnitState* holds = nullptr;
   std::int64_t epoch = -1;
-  bool busy = false;                 // a unit is computing in it
-  bool landing = false;              // filled or being filled, not yet waited for
-  Works gathers;                     // under way
+  bool busy = false;     // a unit is computing in it
+  bool landing = false;  // filled or being filled, not yet waited for
+  Works gathers;         // under way
 };
 
 // Memory for the full gradients of one unit at a time, and for their reduction.
@@ -44,8 +44,8 @@ struct FlatState {
   at::Tensor wire_weights;  // [elements] gather dtype, in the upper end of weights; undefined when they are the same
   at::Tensor grads;         // [elements] gradient dtype; the gradient shard itself when whole
   at::Tensor wire_grads, staging, sum;
-  at::Tensor shard_grads;   // [chunk] accumulate dtype; shard->grad is its owned part
-  bool touched = false;     // shard_grads holds something of this step
+  at::Tensor shard_grads;  // [chunk] accumulate dtype; shard->grad is its owned part
+  bool touched = false;    // shard_grads holds something of this step
 };
 
 struct UnitState {
@@ -54,9 +54,9 @@ struct UnitState {
   WeightSlot* weight_slot = nullptr;  // nullptr: computed with the masters
   GradSlot* grad_slot = nullptr;
   bool pinned = false, trains = false;
-  bool open = false;        // gradients of this backward are being written
+  bool open = false;                               // gradients of this backward are being written
   bool replicas_now = false, closed_last = false;  // of the reduction under way: sync at this micro-step; the last one
-  std::deque<bool> fresh;   // per parameter: its gradient memory holds nothing yet
+  std::deque<bool> fresh;                          // per parameter: its gradient memory holds nothing yet
 };
 
 // A place in the forward order: one leaf per use of a parameter.

@@ -19,7 +19,7 @@ struct OffloadPlan {
   std::vector<std::array<Tier, kMemoryClasses>> units;  // one row per unit
 };
 
-struct OffloadAsk {  // the largest rank's figures
+struct OffloadAsk {                                              // the largest rank's figures
   std::vector<std::array<std::uint64_t, kMemoryClasses>> bytes;  // one row per unit
   std::uint64_t device_free = 0, host_free = 0;                  // 0 = unknown
 };

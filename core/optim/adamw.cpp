@@ -23,8 +23,10 @@ AdamWArrays<T> arrays(const Shard& s, std::int64_t begin, std::int64_t n) {
 void on_cpu(const Shard& s, std::int64_t begin, std::int64_t n, const AdamWNumbers& h) {
   const auto& k = optim_kernels();
   at::parallel_for(0, n, kGrain, [&](std::int64_t from, std::int64_t to) {
-    if (s.master.scalar_type() == at::kDouble) k.adamw_f64(arrays<double>(s, begin + from, to - from), h);
-    else k.adamw_f32(arrays<float>(s, begin + from, to - from), h);
+    if (s.master.scalar_type() == at::kDouble)
+      k.adamw_f64(arrays<double>(s, begin + from, to - from), h);
+    else
+      k.adamw_f32(arrays<float>(s, begin + from, to - from), h);
   });
 }
 
@@ -57,9 +59,10 @@ void AdamW::step(std::deque<Shard>& shards, double lr, double grad_scale) {
       const bool decays = options_.decay_norms || !(p.role & (kNorm | kBias));
       const double wd = decays ? options_.weight_decay : 0;
       if (s.master.is_cpu()) {
-        const AdamWNumbers h{options_.beta1, options_.beta2, options_.eps,
-                             lr / (1 - std::pow(options_.beta1, static_cast<double>(t))), 1 - lr * wd,
-                             1 / std::sqrt(1 - std::pow(options_.beta2, static_cast<double>(t))), grad_scale};
+        const AdamWNumbers h{options_.beta1, options_.beta2,
+                             options_.eps,   lr / (1 - std::pow(options_.beta1, static_cast<double>(t))),
+                             1 - lr * wd,    1 / std::sqrt(1 - std::pow(options_.beta2, static_cast<double>(t))),
+                             grad_scale};
         on_cpu(s, piece.range.shard_begin, piece.range.count, h);
       } else {
         on_device(s, piece.range.shard_begin, piece.range.count, options_, {lr, wd, grad_scale, t});

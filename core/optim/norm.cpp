@@ -14,9 +14,12 @@ double squared_norm(const std::deque<Shard>& shards) {
   double sum = 0;
   for (auto& s : shards) {
     if (!s.writer || !s.grad.defined() || s.range.length == 0) continue;
-    if (!s.grad.is_cpu()) sum += s.grad.to(at::kDouble).dot(s.grad.to(at::kDouble)).item<double>();
-    else if (s.grad.scalar_type() == at::kDouble) sum += k.squares_f64(s.grad.data_ptr<double>(), s.range.length);
-    else sum += k.squares_f32(s.grad.data_ptr<float>(), s.range.length);
+    if (!s.grad.is_cpu())
+      sum += s.grad.to(at::kDouble).dot(s.grad.to(at::kDouble)).item<double>();
+    else if (s.grad.scalar_type() == at::kDouble)
+      sum += k.squares_f64(s.grad.data_ptr<double>(), s.range.length);
+    else
+      sum += k.squares_f32(s.grad.data_ptr<float>(), s.range.length);
   }
   return sum;
 }

@@ -9,7 +9,8 @@ double Schedule::at(std::int64_t step) const {
   if (step < warmup_steps) return lr * static_cast<double>(step + 1) / static_cast<double>(warmup_steps + 1);
   const auto rest = std::max<std::int64_t>(1, total_steps - warmup_steps);
   auto decay = rest;
-  if (decay_ratio >= 0) decay = std::min<std::int64_t>(rest, std::llround(decay_ratio * static_cast<double>(total_steps)));
+  if (decay_ratio >= 0)
+    decay = std::min<std::int64_t>(rest, std::llround(decay_ratio * static_cast<double>(total_steps)));
   const auto start = total_steps - decay;
   if (step < start || decay == 0) return lr;
   const double x = std::min(1.0, static_cast<double>(step - start) / static_cast<double>(decay));

@@ -9,7 +9,7 @@ namespace shale {
 struct Schedule {
   double lr = 8e-4, min_lr_factor = 0;
   std::int64_t warmup_steps = 0, total_steps = 1;
-  double decay_ratio = -1;           // part of total_steps that decays; -1: everything after the warm-up
+  double decay_ratio = -1;            // part of total_steps that decays; -1: everything after the warm-up
   std::string decay_type = "linear";  // linear | cosine | sqrt
 
   // step from 0. Warm-up: lr (step + 1) / (warmup_steps + 1). Then lr until the decay begins, then with

@@ -18,11 +18,9 @@ struct Activations {
   std::int64_t q() const { return a.n_heads * a.head_dim; }
   std::int64_t kv() const { return a.n_kv_heads * a.head_dim; }
 
-  // What a layer keeps for its backward: inputs of the two norms and of the seven products, rotated q and k, attention's
-  // output, gate and up; row statistics are small.
-  std::int64_t layer_kept() const {
-    return row(a.dim) * 4 + row(q()) * 2 + row(kv()) * 2 + row(a.ffn_dim) * 3;
-  }
+  // What a layer keeps for its backward: inputs of the two norms and of the seven products, rotated q and k,
+  // attention's output, gate and up; row statistics are small.
+  std::int64_t layer_kept() const { return row(a.dim) * 4 + row(q()) * 2 + row(kv()) * 2 + row(a.ffn_dim) * 3; }
   // The most a layer's backward makes on top: gradients of the feed-forward part.
   std::int64_t layer_backward() const { return row(a.ffn_dim) * 3 + row(a.dim) * 2; }
   std::int64_t head_kept() const { return row(a.dim) * 2 + n * a.vocab_size * std::max<std::int64_t>(e, 4); }

@@ -13,7 +13,10 @@ class LossScaler {
   // max_skips overflows in a row.
   void update(bool finite);
 
-  struct State { double scale = 1; int clean = 0, overflows = 0, skips = 0; };
+  struct State {
+    double scale = 1;
+    int clean = 0, overflows = 0, skips = 0;
+  };
   State state() const { return {scale_, clean_, overflows_, skips_}; }
   void restore(const State&);
 

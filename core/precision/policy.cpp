@@ -5,9 +5,7 @@
 namespace shale {
 namespace {
 
-bool is_float(at::ScalarType t) {
-  return t == at::kDouble || t == at::kFloat || t == at::kBFloat16 || t == at::kHalf;
-}
+bool is_float(at::ScalarType t) { return t == at::kDouble || t == at::kFloat || t == at::kBFloat16 || t == at::kHalf; }
 
 void require(bool holds, const ParameterInfo& p, const char* what, at::ScalarType found, const char* expected) {
   if (!holds)

@@ -10,10 +10,10 @@ namespace shale {
 
 // One contiguous vector of a unit: parameters of one set of dtypes, trainable or frozen, back to back in unit order.
 struct FlatLayout {
-  int unit = 0, index = 0;                // index: which flat of the unit
+  int unit = 0, index = 0;  // index: which flat of the unit
   bool frozen = false;
-  std::vector<int> parameters;            // positions in the unit
-  std::vector<std::int64_t> offsets;      // first element of each, in the flat
+  std::vector<int> parameters;        // positions in the unit
+  std::vector<std::int64_t> offsets;  // first element of each, in the flat
   std::int64_t numel = 0;
 };
 

@@ -81,9 +81,9 @@ std::string ShardPlan::text() const {
     out += "\n";
   }
   for (auto& u : units)
-    out += str("unit ", u.shard_group, " ", u.replica_group, " ", u.reshard_group, " ", static_cast<int>(u.gather_at),
-               " ", static_cast<int>(u.reduce_at), " ", static_cast<int>(u.replica_at), " ", u.prefetch, " ", u.align,
-               "\n");
+    out +=
+        str("unit ", u.shard_group, " ", u.replica_group, " ", u.reshard_group, " ", static_cast<int>(u.gather_at), " ",
+            static_cast<int>(u.reduce_at), " ", static_cast<int>(u.replica_at), " ", u.prefetch, " ", u.align, "\n");
   return out;
 }
 

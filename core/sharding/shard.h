@@ -19,11 +19,11 @@ struct ShardPiece {
 struct Shard {
   FlatLayout layout;
   ShardRange range;
-  at::Tensor master;                   // [length], master dtype
-  at::Tensor grad;                     // [length], accumulate dtype; undefined when frozen
-  at::Tensor exp_avg, exp_avg_sq;      // [length], moments dtype; undefined when frozen
-  std::vector<ShardPiece> pieces;      // in shard order, none empty
-  bool writer = true;                  // this rank writes it into snapshots (first of its replicas)
+  at::Tensor master;               // [length], master dtype
+  at::Tensor grad;                 // [length], accumulate dtype; undefined when frozen
+  at::Tensor exp_avg, exp_avg_sq;  // [length], moments dtype; undefined when frozen
+  std::vector<ShardPiece> pieces;  // in shard order, none empty
+  bool writer = true;              // this rank writes it into snapshots (first of its replicas)
 };
 
 }  // namespace shale

@@ -1,8 +1,8 @@
 #include "core/train/report.h"
 
-#include <cstdio>
 #include <sys/resource.h>
 #include <unistd.h>
+#include <cstdio>
 
 #include <filesystem>
 
@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/device/cpu_pool.h"
 
 namespace shale {
 namespace {
@@ -42,6 +43,15 @@ void keep_until(const std::string& path, std::int64_t step) {
 }
 
 }  // namespace
+
+double cpu_seconds() {
+  rusage usage{};
+  getrusage(RUSAGE_SELF, &usage);
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + 1e-6 * static_cast<double>(t.tv_usec);
+  };
+  return seconds(usage.ru_utime) + seconds(usage.ru_stime);
+}
 
 std::uint64_t peak_rss() {
   rusage usage{};
@@ -78,15 +88,23 @@ void Reporter::write_metrics(const Run& run, const StepReport& r) {
   const auto counts = run.engine->counts();
   std::int64_t sent = 0, calls = 0;
   for (auto& op : traffic.ops) sent += op.bytes, calls += op.calls;
-  const nlohmann::ordered_json line{
-      {"step", r.step},           {"loss", r.loss},
-      {"grad_norm", r.grad_norm}, {"lr", r.lr},
-      {"tokens", r.tokens},       {"seconds", r.seconds},
-      {"skipped", r.skipped},     {"peak_rss_bytes", peak_rss()},
-      {"peak_tensor_bytes", run.around.device.peak_allocated()},
-      {"gathers", counts.gathers}, {"reductions", counts.reductions},
-      {"collectives", calls},     {"sent_bytes", sent},
-      {"comm_wait_seconds", traffic.waited}, {"loss_scale", run.scaler->scale()}};
+  const nlohmann::ordered_json line{{"step", r.step},
+                                    {"loss", r.loss},
+                                    {"grad_norm", r.grad_norm},
+                                    {"lr", r.lr},
+                                    {"tokens", r.tokens},
+                                    {"seconds", r.seconds},
+                                    {"skipped", r.skipped},
+                                    {"peak_rss_bytes", peak_rss()},
+                                    {"peak_tensor_bytes", run.around.device.peak_allocated()},
+                                    {"gathers", counts.gathers},
+                                    {"reductions", counts.reductions},
+                                    {"collectives", calls},
+                                    {"sent_bytes", sent},
+                                    {"comm_wait_seconds", traffic.waited},
+                                    {"loss_scale", run.scaler->scale()},
+                                    {"cpu_seconds", cpu_seconds()},
+                                    {"large_allocations", cpu_pool_counts().large_allocations}};
   // A number that is not finite is written as null: JSON has no other word.
   metrics_ << line.dump() << std::endl;
   if (!metrics_) fail(Code::io, "metrics.jsonl: cannot be written; is the disk full?");

@@ -37,5 +37,6 @@ class Reporter {
 };
 
 std::uint64_t peak_rss();  // bytes, of this process
+double cpu_seconds();      // user and system, of this process so far
 
 }  // namespace shale
