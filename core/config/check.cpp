@@ -39,6 +39,18 @@ void check_batch(const Checked& checked, int world) {
       str("[training] global_batch_size ", global, " is not a multiple of local_batch_size ", local, of_ranks));
 }
 
+// A validation takes as many sequences as a step, so that its loss does not depend on the number of ranks.
+void check_validation(const Checked& checked, int world) {
+  const Config& config = checked.config;
+  const std::int64_t local = config.validation.local_batch_size;
+  if (!checked.errors.empty() || !config.validation.enable || local == 0) return;
+  const std::int64_t rows = config.training.local_batch_size * micro_steps(config, std::max(world, 1));
+  if (rows % local == 0) return;
+  checked.errors.add(config.origin("validation.local_batch_size"),
+                     str("[validation] local_batch_size ", local, " does not divide the ", rows,
+                         " sequences that a rank has in a step"));
+}
+
 void check_length(const Checked& checked) {
   const Config& config = checked.config;
   if (config.training.epochs == 0 || !given(config, "training.steps")) return;
@@ -81,6 +93,10 @@ void check_schedule(const Checked& checked) {
 void check_files(const Checked& checked) {
   const Config& config = checked.config;
   ConfigErrors& errors = checked.errors;
+  if (checked.sure_of({"training.dataset_path"}) && config.training.dataset_path.empty()) {
+    const Origin where = given(config, "training.dataset_path") ? config.origin("training.dataset_path") : Origin{config.file};
+    errors.add(where, "[training] dataset_path is not set; name the file or folder to train on");
+  }
   if (checked.sure_of({"validation.dataset_path"}) && config.validation.enable &&
       config.validation.dataset_path.empty()) {
     errors.add(config.origin("validation.enable"), "[validation] enable needs dataset_path, which is not set");
@@ -109,6 +125,7 @@ void check_config(Settings& settings, int world) {
   check_length(checked);
   check_schedule(checked);
   check_files(checked);
+  check_validation(checked, world);
 }
 
 }  // namespace shale

@@ -5,7 +5,8 @@
 
 namespace shale {
 
-// Mean loss over the first validation.steps batches of the validation data, always the same ones. All ranks take part;
+// Mean loss over the first validation.steps global batches of the validation data, always the same ones, whatever the
+// number of ranks. All ranks take part;
 // weights, gradients and the training cursor are untouched.
 double validation_loss(Run&);
 

@@ -35,8 +35,8 @@ void tell_start(Run& run, const RunFolder& folder, Reporter& reporter) {
   const auto& c = run.config();
   reporter.note(str("model ", run.model.architecture.name, ", ", run.model.info.numel(), " parameters; ",
                     run.around.world.size(), " rank(s); sharding ", c.sharding.plugin, ", precision ",
-                    c.precision.plugin, "; ", run.data->sequences(), " sequences of ", c.training.seq_len,
-                    " tokens, ", run.data->global_batch(), " a step; run folder ", folder.path));
+                    c.precision.plugin, "; ", run.data->sequences(), " sequences of ", c.training.seq_len, " tokens, ",
+                    run.data->global_batch(), " a step; run folder ", folder.path));
   if (!folder.resume_from.empty())
     reporter.note(str("resumed from ", folder.resume_from, " after step ", run.progress.step));
   else if (c.checkpoint.resume == "auto")
@@ -51,7 +51,10 @@ int train(const Surroundings& s) {
   const auto folder = open_run_folder(s.world.everyone(), s.config);
   const auto run = prepare(s);
   run->stop_signal = &received;
-  if (!folder.resume_from.empty()) resume(*run, folder.resume_from);
+  if (folder.resume_from.empty())
+    first_weights(*run);
+  else
+    resume(*run, folder.resume_from);
   if (s.world.rank() == 0) write_run_files(folder, s.config, s.plugins.describe());
 
   Reporter reporter(*run, folder.path);

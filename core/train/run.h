@@ -66,8 +66,8 @@ struct Run {
   Group& everyone() const { return around.world.everyone(); }
 };
 
-// Builds model, plans, engine and data, prints what the run will take and refuses what cannot fit; weights are
-// initial values, or those of checkpoint.initial_load_path or model.hf_assets_path.
+// Builds model, plans, engine and data, prints what the run will take and refuses what cannot fit. Weights are still
+// undefined: load.h fills them.
 std::unique_ptr<Run> prepare(const Surroundings&);
 
 }  // namespace shale

@@ -6,7 +6,6 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
-#include "core/train/load.h"
 #include "core/train/run.h"
 
 namespace shale {
@@ -66,9 +65,10 @@ OffloadAsk ask_for(const MemoryPlan& memory, std::size_t units) {
 void look_ahead(Run& run) {
   const auto& c = run.config();
   auto& p = run.plans;
-  const auto memory = plan_memory(run.model.info, p.precision, p.sharding, run.around.world.rank(),
-                                  p.topology.micro_steps);
-  p.offload = run.around.plugins.offload().plan(run.model.info, p.topology, ask_for(memory, run.model.info.units.size()));
+  const auto memory =
+      plan_memory(run.model.info, p.precision, p.sharding, run.around.world.rank(), p.topology.micro_steps);
+  p.offload =
+      run.around.plugins.offload().plan(run.model.info, p.topology, ask_for(memory, run.model.info.units.size()));
   validate(p.offload, run.model.info, p.topology);
   const Workload work{c.training.local_batch_size, c.training.seq_len, p.topology.micro_steps,
                       c.activation_checkpoint == "full"};
@@ -77,9 +77,9 @@ void look_ahead(Run& run) {
   const auto here = p.topology.cuda ? 1 : local_world(p.topology, run.around.world.rank());
   const auto need = static_cast<std::uint64_t>(run.forecast.total()) * here;
   if (p.topology.device_bytes != 0 && need > p.topology.device_bytes)
-    fail(Code::config, "the run needs ", human_bytes(static_cast<double>(need)), " for ", here, " rank(s), but there are ",
-         human_bytes(static_cast<double>(p.topology.device_bytes)), "; lower training.local_batch_size, set ",
-         "activation_checkpoint.mode = \"full\" or shard over more ranks");
+    fail(Code::config, "the run needs ", human_bytes(static_cast<double>(need)), " for ", here,
+         " rank(s), but there are ", human_bytes(static_cast<double>(p.topology.device_bytes)),
+         "; lower training.local_batch_size, set ", "activation_checkpoint.mode = \"full\" or shard over more ranks");
 }
 
 void check_vocabulary(const TokenSource& source, const Architecture& a, const std::string& path) {
@@ -112,8 +112,10 @@ void make_data(Run& run) {
   options.shuffle = c.training.shuffle;
   run.data = open_data(run, c.training.dataset_path, options);
   if (!c.validation.enable) return;
-  options.micro_batch = c.validation.local_batch_size > 0 ? c.validation.local_batch_size : options.micro_batch;
-  options.micro_steps = 1, options.shuffle = false;
+  // As many sequences as a training step has, whatever the number of ranks: the loss must not depend on it.
+  const auto rows = options.micro_batch * options.micro_steps;
+  if (c.validation.local_batch_size > 0) options.micro_batch = c.validation.local_batch_size;
+  options.micro_steps = static_cast<int>(rows / options.micro_batch), options.shuffle = false;
   run.validation = open_data(run, c.validation.dataset_path, options);
 }
 
@@ -130,9 +132,20 @@ void make_length(Run& run) {
       fail(Code::input, c.training.dataset_path, ": ", sequences, " sequences do not fill one global batch of ",
            run.data->global_batch());
   }
+}
+
+// config/ has checked all of this already where the number of steps does not come from the data.
+void make_schedule(Run& run) {
+  const auto& c = run.config();
   const auto& l = c.lr_scheduler;
-  run.schedule = {c.optimizer.lr, l.min_lr_factor, l.warmup_steps,
-                  l.total_steps > 0 ? l.total_steps : run.total_steps, l.decay_ratio, l.decay_type};
+  const auto total = l.total_steps > 0 ? l.total_steps : run.total_steps;
+  const auto origin = c.origin("lr_scheduler.warmup_steps").text;
+  auto warmup = l.warmup_steps;
+  if (warmup > total && origin == Origin{}.text) warmup = total / 10;
+  if (warmup > total)
+    fail(Code::config, origin, ": [lr_scheduler] warmup_steps ", warmup, " is longer than the whole schedule of ",
+         total, " steps");
+  run.schedule = {c.optimizer.lr, l.min_lr_factor, warmup, total, l.decay_ratio, l.decay_type};
 }
 
 void make_optimizer(Run& run) {
@@ -159,12 +172,12 @@ std::unique_ptr<Run> prepare(const Surroundings& s) {
   set_threads(s, local_world(run->plans.topology, s.world.rank()));
   make_data(*run);
   make_length(*run);
+  make_schedule(*run);
   look_ahead(*run);
   make_optimizer(*run);
-  const EngineOptions options{s.world.rank(), run->plans.topology.micro_steps,
-                              s.config.activation_checkpoint == "full", s.device.torch()};
+  const EngineOptions options{s.world.rank(), run->plans.topology.micro_steps, s.config.activation_checkpoint == "full",
+                              s.device.torch()};
   run->engine = std::make_unique<Engine>(run->model, run->plans.precision, run->plans.sharding, s.make_group, options);
-  first_weights(*run);
   return run;
 }
 

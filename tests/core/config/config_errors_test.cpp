@@ -98,6 +98,23 @@ TEST_F(ConfigErrorTest, BatchMustDivideC17) {
             "run.toml:3:21: [training] global_batch_size 8 is not a multiple of local_batch_size 3");
 }
 
+TEST_F(ConfigErrorTest, DataMustBeNamed) {
+  EXPECT_EQ(error("[training]\nsteps = 1  # no dataset_path\n"),
+            "run.toml: [training] dataset_path is not set; name the file or folder to train on");
+  EXPECT_EQ(error("[training]\ndataset_path = \"\"\n").find("run.toml:2:16: [training] dataset_path is not set"), 0u);
+}
+
+TEST_F(ConfigErrorTest, ValidationTakesAsManySequencesAsAStep) {
+  const std::string text =
+      "[training]\nlocal_batch_size = 2\nglobal_batch_size = 12\n"
+      "[validation]\nenable = true\ndataset_path = \"x\"\nlocal_batch_size = 3\n";
+  const Environment data{{"SHALE_TRAINING_DATASET_PATH", "tokens.bin"}};
+  EXPECT_EQ(error(text, {}, data, 1), "");
+  EXPECT_EQ(error(text, {}, data, 2), "");
+  EXPECT_EQ(error(text, {}, data, 3),
+            "run.toml:7:20: [validation] local_batch_size 3 does not divide the 4 sequences that a rank has in a step");
+}
+
 TEST_F(ConfigErrorTest, ImpossibleCombinations) {
   EXPECT_EQ(error("[training]\nsteps = 5\nepochs = 2\n"),
             "run.toml:3:10: [training] epochs 2 and steps 5 (run.toml:2:9) are both given; leave one out");

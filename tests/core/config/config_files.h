@@ -26,9 +26,12 @@ class ConfigFiles : public testing::Test {
     std::ofstream(file_, std::ios::binary) << text;
   }
 
-  Config read(const std::string& text, const std::vector<Override>& overrides = {}, const Environment& environment = {},
+  // Every configuration must name its data: where the text does not, the environment does.
+  Config read(const std::string& text, const std::vector<Override>& overrides = {}, Environment environment = {},
               int world = 0) const {
     write(text);
+    if (text.find("dataset_path") == std::string::npos)
+      environment.emplace("SHALE_TRAINING_DATASET_PATH", "tokens.bin");
     return read_config(file_, overrides, world, environment);
   }
 
