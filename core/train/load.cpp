@@ -1,5 +1,6 @@
 #include "core/train/load.h"
 
+#include <algorithm>
 #include <filesystem>
 #include <set>
 
@@ -15,6 +16,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
+constexpr std::int64_t kMostKept = 1'000'000'000;
+
 bool has_weights(const std::string& folder) {
   return fs::exists(folder + "/model.safetensors") || fs::exists(folder + "/model.safetensors.index.json");
 }
@@ -22,15 +25,21 @@ bool has_weights(const std::string& folder) {
 void load_hf(Run& run, const std::string& folder) {
   const auto file = WeightsFolder::open(folder);
   file->match(run.model.info, run.model.architecture);
-  run.engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
-    return file->read(p.name, begin, end);
-  });
+  run.engine->initialise(
+      [&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) { return file->read(p.name, begin, end); });
 }
 
 std::string shape_text(const std::vector<std::int64_t>& shape) {
   std::vector<std::string> sizes;
   for (auto n : shape) sizes.push_back(str(n));
   return "[" + join(sizes, ", ") + "]";
+}
+
+std::string few(std::vector<std::string> names) {
+  constexpr std::size_t kShown = 8;
+  const bool more = names.size() > kShown;
+  if (more) names.resize(kShown);
+  return join(names, ", ") + (more ? ", ..." : "");
 }
 
 // What a snapshot must hold to be this model's, by name.
@@ -41,7 +50,8 @@ void match(const Run& run, const SnapshotReader& reader, const std::string& path
     for (auto& p : unit.parameters) {
       known.insert(p.name);
       const auto* item = reader.find(ItemRole::weight, p.name, "weight");
-      if (!item) missing.push_back(p.name);
+      if (!item)
+        missing.push_back(p.name);
       else if (item->shape != p.shape)
         fail(Code::checkpoint, path, ": ", p.name, " has shape ", shape_text(item->shape), ", the model's is ",
              shape_text(p.shape));
@@ -50,7 +60,7 @@ void match(const Run& run, const SnapshotReader& reader, const std::string& path
     if (item.role == ItemRole::weight && item.alias_of.empty() && !known.count(item.name)) strange.push_back(item.name);
   const auto report = [&](const std::vector<std::string>& names, const char* what) {
     if (names.empty()) return;
-    fail(Code::checkpoint, path, ": ", names.size(), " parameter(s) ", what, ", first ", names.front(),
+    fail(Code::checkpoint, path, ": ", names.size(), " parameter(s) ", what, ": ", few(names),
          "; is it a snapshot of another model?");
   };
   report(missing, "of the model are not in the snapshot");
@@ -77,12 +87,13 @@ void load_optimizer(Run& run, SnapshotReader& reader, const std::string& path) {
     if (!step) without.push_back(name);
     updates = step ? std::get<std::int64_t>(step->value) : 0;
   }
-  if (without.size() == run.optimizer->updates().size())
-    fail(Code::checkpoint, path, ": holds no optimizer state; give it as checkpoint.initial_load_path to start from its ",
-         "weights");
+  const auto of_optimizer = [](const Item& item) { return item.role == ItemRole::optimizer; };
+  if (std::ranges::none_of(reader.items(), of_optimizer))
+    fail(Code::checkpoint, path,
+         ": holds no optimizer state; give it as checkpoint.initial_load_path to start from its ", "weights");
   if (!without.empty())
-    run.around.log.warning(str(path, ": no optimizer state for ", without.size(), " parameter(s), first ",
-                               without.front(), "; their moments start at zero"));
+    run.around.log.warning(str(path, ": no optimizer state for ", without.size(), " parameter(s): ", few(without),
+                               "; their moments start at zero"));
   for (auto& shard : run.engine->shards()) {
     if (!shard.grad.defined()) continue;
     for (auto& piece : shard.pieces) {
@@ -90,8 +101,10 @@ void load_optimizer(Run& run, SnapshotReader& reader, const std::string& path) {
       const auto load = [&](const char* key, const at::Tensor& to) {
         const auto* item = reader.find(ItemRole::optimizer, piece.parameter->name, key);
         auto part = to.narrow(0, r.shard_begin, r.count);
-        if (item) part.copy_(read_part(reader, *item, r.parameter_begin, r.count));
-        else part.zero_();
+        if (item)
+          part.copy_(read_part(reader, *item, r.parameter_begin, r.count));
+        else
+          part.zero_();
       };
       load("exp_avg", shard.exp_avg);
       load("exp_avg_sq", shard.exp_avg_sq);
@@ -111,11 +124,16 @@ T run_value(const SnapshotReader& reader, const std::string& key) {
 void tell_changes(const Run& run, const SnapshotReader& reader) {
   const auto tell = [&](const std::string& key, auto before, auto after) {
     if (before != after)
-      run.around.log.warning(str(key, " was ", before, " when the snapshot was made and is ", after,
-                                 " now; the configuration wins"));
+      run.around.log.warning(
+          str(key, " was ", before, " when the snapshot was made and is ", after, " now; the configuration wins"));
   };
   tell("optimizer.lr", run_value<double>(reader, "lr"), run.schedule.lr);
-  tell("the number of steps of the schedule", run_value<std::int64_t>(reader, "total_steps"), run.schedule.total_steps);
+  const auto& s = run.schedule;
+  tell("the number of steps of the schedule", run_value<std::int64_t>(reader, "total_steps"), s.total_steps);
+  tell("lr_scheduler.warmup_steps", run_value<std::int64_t>(reader, "warmup_steps"), s.warmup_steps);
+  tell("lr_scheduler.decay_ratio", run_value<double>(reader, "decay_ratio"), s.decay_ratio);
+  tell("lr_scheduler.decay_type", run_value<std::string>(reader, "decay_type"), s.decay_type);
+  tell("lr_scheduler.min_lr_factor", run_value<double>(reader, "min_lr_factor"), s.min_lr_factor);
   tell("debug.seed", run_value<std::int64_t>(reader, "seed"), run.config().debug.seed);
   tell("training.seq_len", run_value<std::int64_t>(reader, "seq_len"), run.config().training.seq_len);
 }
@@ -145,7 +163,10 @@ std::vector<Item> value_items(Run& run) {
   const auto scale = run.scaler->state();
   add("loss_scale.scale", scale.scale), add("loss_scale.clean", std::int64_t{scale.clean});
   add("loss_scale.overflows", std::int64_t{scale.overflows}), add("loss_scale.skips", std::int64_t{scale.skips});
-  add("lr", run.schedule.lr), add("total_steps", run.schedule.total_steps);
+  const auto& schedule = run.schedule;
+  add("lr", schedule.lr), add("total_steps", schedule.total_steps), add("warmup_steps", schedule.warmup_steps);
+  add("decay_ratio", schedule.decay_ratio), add("decay_type", schedule.decay_type);
+  add("min_lr_factor", schedule.min_lr_factor);
   add("seed", run.config().debug.seed), add("seq_len", run.config().training.seq_len);
   add("plugins", run.around.plugins.describe());
   for (auto& [name, updates] : run.optimizer->updates())
@@ -190,14 +211,18 @@ void first_weights(Run& run) {
     const auto reader = SnapshotReader::open(path, run.around.plugins.checkpoint());
     match(run, *reader, path);
     load_weights(run, *reader);
-    if (!c.checkpoint.initial_load_model_only) load_optimizer(run, *reader, path);
+    if (c.checkpoint.initial_load_model_only) return;
+    load_optimizer(run, *reader, path);
+    load_progress(run, *reader);
+    tell_changes(run, *reader);
     return;
   }
   if (!path.empty() && !has_weights(path))
     fail(Code::checkpoint, c.origin("checkpoint.initial_load_path").text, ": [checkpoint] initial_load_path ", path,
          " is neither a complete snapshot nor a folder with model.safetensors");
   if (!path.empty()) return load_hf(run, path);
-  if (!c.model.hf_assets_path.empty() && has_weights(c.model.hf_assets_path)) return load_hf(run, c.model.hf_assets_path);
+  if (!c.model.hf_assets_path.empty() && has_weights(c.model.hf_assets_path))
+    return load_hf(run, c.model.hf_assets_path);
   const auto seed = static_cast<std::uint64_t>(c.debug.seed);
   run.engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
     return initial_values(run.model.architecture, p, seed, begin, end);
@@ -221,8 +246,9 @@ void save(Run& run, const std::string& checkpoints) {
   spec.model_json = config_json(run.model.architecture), spec.config_text = run.config().text;
   for (auto& p : run.around.plugins.loaded()) spec.plugins.push_back(str(p.kind, " ", p.id, " ", p.version));
   save_snapshot(run.everyone(), run.around.plugins.checkpoint(), spec);
-  if (run.around.world.rank() == 0)
-    retain(checkpoints, static_cast<int>(run.config().checkpoint.keep_latest_k), run.config().checkpoint.resume);
+  const auto& c = run.config().checkpoint;
+  if (run.around.world.rank() == 0 && c.keep_latest_k > 0)
+    retain(checkpoints, static_cast<int>(std::min<std::int64_t>(c.keep_latest_k, kMostKept)), c.resume);
 }
 
 }  // namespace shale

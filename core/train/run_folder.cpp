@@ -4,6 +4,7 @@
 #include <fstream>
 
 #include "core/base/error.h"
+#include "core/checkpoint/manifest.h"
 #include "core/checkpoint/snapshot.h"
 
 namespace shale {
@@ -11,14 +12,45 @@ namespace {
 
 namespace fs = std::filesystem;
 
-bool holds_a_run(const RunFolder& f) {
-  return fs::exists(f.path + "/metrics.jsonl") || fs::exists(f.path + "/config.toml") || fs::exists(f.checkpoints);
+// The snapshots by name, also damaged ones, and what a save or deletion left behind. Not what others put there.
+std::vector<std::string> snapshot_folders(const RunFolder& f, std::uint64_t after = 0) {
+  std::vector<std::string> out;
+  if (!fs::is_directory(f.checkpoints)) return out;
+  for (auto& entry : fs::directory_iterator(f.checkpoints)) {
+    const auto name = entry.path().filename().string();
+    const auto step = step_of_name(name);
+    if (entry.is_directory() && (step ? *step > after : after == 0 && is_left_over(name))) out.push_back(entry.path());
+  }
+  return out;
 }
 
-// Only what a run of ours writes: other files in the folder are somebody else's.
-void remove_run(const RunFolder& f) {
+void remove_all(const std::vector<std::string>& folders) {
+  for (auto& folder : folders) fs::remove_all(folder);
+}
+
+bool holds_a_run(const RunFolder& f) {
+  return fs::exists(f.path + "/metrics.jsonl") || fs::exists(f.path + "/config.toml") || !snapshot_folders(f).empty();
+}
+
+// A run must not begin in a folder that holds another: their snapshots and metrics would mix.
+void begin_anew(const RunFolder& f, const Config& config) {
+  if (!holds_a_run(f)) return;
+  if (!config.job.overwrite)
+    fail(Code::config, config.origin("job.dump_folder").text, ": [job] dump_folder ", f.path,
+         " holds an earlier run; set checkpoint.resume = \"auto\" to go on with it, job.overwrite = true to delete ",
+         "it, or choose another folder");
   for (auto name : {"metrics.jsonl", "config.toml", "plugins.json"}) fs::remove(f.path + "/" + name);
-  fs::remove_all(f.checkpoints);
+  remove_all(snapshot_folders(f));
+}
+
+// Going back in a run: its later snapshots would be taken for the newest of the new branch.
+void go_back(const RunFolder& f, const Config& config, std::uint64_t step) {
+  const auto later = snapshot_folders(f, step);
+  if (!later.empty() && !config.job.overwrite)
+    fail(Code::config, config.origin("checkpoint.resume").text, ": [checkpoint] resume goes back to step ", step,
+         ", but ", f.checkpoints, " holds ", later.size(),
+         " later snapshot(s); set job.overwrite = true to delete them,", " or choose another dump_folder");
+  remove_all(later);
 }
 
 std::string newest(const std::string& checkpoints) {
@@ -27,21 +59,24 @@ std::string newest(const std::string& checkpoints) {
 }
 
 std::string decide(const RunFolder& f, const Config& config) {
+  std::error_code none;
+  if (fs::equivalent(config.file, f.path + "/config.toml", none))
+    fail(Code::config, config.origin("job.dump_folder").text, ": [job] dump_folder ", f.path,
+         " is where the configuration ", config.file, " is, which the run would overwrite; choose another folder");
   const auto& resume = config.checkpoint.resume;
   if (resume == "auto") return newest(f.checkpoints);
-  if (resume != "none") {
-    if (format_of(resume).empty())
-      fail(Code::checkpoint, config.origin("checkpoint.resume").text, ": [checkpoint] resume = \"", resume,
-           "\" is not a complete snapshot; give a step-... folder, or \"auto\"");
-    return resume;
-  }
-  if (!holds_a_run(f)) return "";
-  if (!config.job.overwrite)
-    fail(Code::config, config.origin("job.dump_folder").text, ": [job] dump_folder ", f.path,
-         " holds an earlier run; set checkpoint.resume = \"auto\" to go on with it, job.overwrite = true to delete ",
-         "it, or choose another folder");
-  remove_run(f);
-  return "";
+  if (resume == "none") return begin_anew(f, config), "";
+  const fs::path snapshot = fs::absolute(resume).lexically_normal() / "";  // "a/step-1" and "a/step-1/" alike
+  const auto path = snapshot.parent_path();
+  const auto step = step_of_name(path.filename().string());
+  if (!fs::is_directory(path) || format_of(path.string()).empty() || !step)
+    fail(Code::checkpoint, config.origin("checkpoint.resume").text, ": [checkpoint] resume = \"", resume,
+         "\" is not a complete snapshot; give a step-... folder, or \"auto\"");
+  if (fs::equivalent(path.parent_path(), f.checkpoints, none))
+    go_back(f, config, *step);
+  else
+    begin_anew(f, config);
+  return path.string();
 }
 
 }  // namespace

@@ -15,7 +15,8 @@ struct RunFolder {
 
 // Collective; rank 0 looks and all get its answer. resume = "none" refuses a folder that holds an earlier run
 // (Error{config}) unless job.overwrite, which deletes that run; "auto" takes the newest complete snapshot if there is
-// one; a path must be a complete snapshot (Error{checkpoint}).
+// one; a path must be a complete snapshot (Error{checkpoint}), and is refused likewise where the folder holds another
+// run, or later snapshots of the same one.
 RunFolder open_run_folder(Group& everyone, const Config&);
 
 // Rank 0 only: what was resolved, for people and for later runs.

@@ -10,11 +10,11 @@ namespace {
 volatile std::sig_atomic_t received_signal = 0;
 
 void on_signal(int signal) {
-  if (received_signal != 0) {
+  if (received_signal != 0 && signal == SIGINT) {
     std::signal(signal, SIG_DFL);
     std::raise(signal);
   }
-  received_signal = signal;
+  if (received_signal == 0) received_signal = signal;
 }
 
 void install(void (*handler)(int)) {

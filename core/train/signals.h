@@ -1,4 +1,5 @@
-// SIGINT and SIGTERM ask the run to stop after the step; a second one ends the process at once.
+// SIGINT and SIGTERM ask the run to stop after the step. A second SIGINT ends the process at once; more SIGTERMs change
+// nothing, because whoever signals a whole process group (timeout, a batch system) delivers several.
 #pragma once
 
 namespace shale {
