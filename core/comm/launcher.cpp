@@ -44,7 +44,11 @@ class Signals {
  public:
   Signals() {
     sigemptyset(&ours_);
-    for (const int s : {SIGCHLD, SIGINT, SIGTERM, SIGHUP}) sigaddset(&ours_, s);
+    for (const int s : {SIGCHLD, SIGINT, SIGTERM}) sigaddset(&ours_, s);
+    // Blocked, it would reach us even where it is ignored, as under nohup.
+    struct sigaction hangup {};
+    sigaction(SIGHUP, nullptr, &hangup);
+    if (hangup.sa_handler != SIG_IGN) sigaddset(&ours_, SIGHUP);
     sigprocmask(SIG_BLOCK, &ours_, &old_mask_);
     struct sigaction standard {};
     standard.sa_handler = SIG_DFL;  // an inherited SIG_IGN would reap the ranks before we see how they ended
@@ -190,7 +194,7 @@ void Herd::ended(Rank& rank, int status) {
 
 void Herd::on_signal(int signal) {
   if (signal == 0 || signal == SIGCHLD) return;
-  if (forwarded_ == 0) {
+  if (signal != forwarded_) {
     forwarded_ = signal;
     send_all(signal);
   } else if (signal == SIGINT) {
