@@ -106,6 +106,7 @@ def _peer(rank, port, folder, name, steps, kind, launched, out):
         with open(out, "w") as f:
             json.dump({"step": statistics.median(took[1:]), "cpu": statistics.median(cpu[1:]), "first": first,
                        "rss": peak, "loss": loss}, f)
+    torch.distributed.barrier()
     torch.distributed.destroy_process_group()
 
 
