@@ -4,8 +4,6 @@
 #include <unistd.h>
 #include <cstdio>
 
-#include <filesystem>
-
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
@@ -27,19 +25,25 @@ std::string with_commas(double value) {
   return digits;
 }
 
-// Lines up to and including `step`, so that a resumed run does not tell a step twice.
+bool tells_of(const std::string& line, std::int64_t last_step) {
+  const auto json = nlohmann::json::parse(line, nullptr, false);
+  const auto step = json.is_object() ? json.find("step") : json.end();
+  return step != json.end() && step->is_number_integer() && step->get<std::int64_t>() <= last_step;
+}
+
+// Lines up to and including `step`, so that a resumed run does not tell a step twice. The old file stays until the new
+// one is written.
 void keep_until(const std::string& path, std::int64_t step) {
   std::ifstream in(path);
   if (!in) return;
-  std::string kept, line;
-  while (std::getline(in, line)) {
-    const auto json = nlohmann::json::parse(line, nullptr, false);
-    if (json.is_object() && json.value("step", std::int64_t{0}) <= step) kept += line + "\n";
-  }
-  in.close();
   const auto temporary = path + ".new";
-  std::ofstream(temporary, std::ios::trunc) << kept;
-  std::filesystem::rename(temporary, path);
+  std::ofstream out(temporary, std::ios::trunc);
+  std::string line;
+  while (std::getline(in, line))
+    if (tells_of(line, step)) out << line << "\n";
+  out.close();
+  if (!out || std::rename(temporary.c_str(), path.c_str()) != 0)
+    fail(Code::io, path, ": cannot be rewritten; is the disk full, or the folder read-only?");
 }
 
 }  // namespace
@@ -76,9 +80,10 @@ std::string Reporter::console_line(const Run& run, const StepReport& r) const {
   const double rate = seconds > 0 ? tokens / seconds : static_cast<double>(r.tokens) / r.seconds;
   const double per_step = r.step > first_step_ ? seconds_ / static_cast<double>(r.step - first_step_) : r.seconds;
   const double left = per_step * static_cast<double>(run.total_steps - r.step);
-  std::string line = str("step ", r.step, "/", run.total_steps, "  loss ", format("%.4f", r.loss), "  grad_norm ",
-                         format("%.4f", r.grad_norm), "  lr ", format("%.3e", r.lr), "  tokens/s ", with_commas(rate),
-                         "  mem ", human_bytes(static_cast<double>(peak_rss())), "  eta ", human_seconds(left));
+  std::string line =
+      str("step ", r.step, "/", run.total_steps, "  loss ", format("%.4f", r.loss), "  grad_norm ",
+          format("%.4f", r.grad_norm), "  lr ", format("%.3e", r.lr), "  tokens/s ", with_commas(rate), "  mem ",
+          human_bytes(static_cast<double>(peak_rss())), "  eta ", left > 0 ? human_seconds(left) : "0s");
   if (r.skipped) line += "  (skipped: not finite)";
   return line;
 }
