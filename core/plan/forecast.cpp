@@ -1,6 +1,7 @@
 #include "core/plan/forecast.h"
 
 #include <algorithm>
+#include <vector>
 
 #include "core/base/text.h"
 
@@ -36,6 +37,45 @@ std::int64_t most_alive(const Model& model, const Workload& w, std::int64_t elem
   return kept + std::max(act.head_kept() + act.head_backward(), again + act.layer_backward());
 }
 
+// Bytes a rank sends for one gather of a unit: its pieces of all flats to the others.
+std::int64_t gather_bytes(const UnitMemory& unit) {
+  std::int64_t bytes = 0;
+  for (auto& f : unit.flats)
+    if (f.ways > 1) bytes += f.range.chunk * (f.ways - 1) * width(f.precision.gather);
+  return bytes;
+}
+
+// Units that take turns in a slot are gathered in forward and again in backward; the last of them is still there when
+// the backward begins, and the first when the next micro-step does. One alone in its slot is gathered once a step.
+std::int64_t gathers_of_step(const MemoryPlan& memory, int micro_steps) {
+  std::int64_t bytes = 0;
+  for (std::size_t slot = 0; slot < memory.weight_slots.size(); ++slot) {
+    std::vector<std::int64_t> tenants;
+    for (auto& unit : memory.units)
+      if (unit.weight_slot == static_cast<int>(slot)) tenants.push_back(gather_bytes(unit));
+    if (tenants.empty()) continue;
+    std::int64_t all = 0;
+    for (auto b : tenants) all += b;
+    if (tenants.size() == 1) bytes += all;
+    else bytes += (2 * all - tenants.back()) + (micro_steps - 1) * (2 * all - tenants.back() - tenants.front());
+  }
+  return bytes;
+}
+
+void add_reductions(Forecast& f, const MemoryPlan& memory, const ShardPlan& plan, const Topology& topology) {
+  for (std::size_t u = 0; u < memory.units.size(); ++u)
+    for (auto& flat : memory.units[u].flats) {
+      if (flat.layout.frozen) continue;
+      const auto& unit = plan.units[u];
+      const auto times = unit.reduce_at == SyncAt::boundary ? 1 : topology.micro_steps;
+      const auto piece = flat.range.chunk * width(flat.precision.reduce);
+      f.reduce_bytes += piece * (flat.ways - 1) * times;
+      const auto replicas = static_cast<std::int64_t>(members(plan.groups[unit.replica_group], 0).size());
+      const bool each = flat.ways == 1 && !flat.whole_grads && unit.replica_at == SyncAt::micro_step;
+      f.replica_bytes += 2 * piece * (replicas - 1) / replicas * (each ? topology.micro_steps : 1);
+    }
+}
+
 }  // namespace
 
 Forecast forecast(const Model& model, const MemoryPlan& memory, const ShardPlan& plan, const Topology& topology,
@@ -47,16 +87,18 @@ Forecast forecast(const Model& model, const MemoryPlan& memory, const ShardPlan&
   for (auto& unit : memory.units)
     for (auto& flat : unit.flats) element = width(flat.precision.compute);
   f.activations = most_alive(model, work, element);
-  f.process = topology.cuda ? 0 : std::int64_t{150} << 20;
-  (void)plan;
+  f.process = work.process;
+  f.gather_bytes = gathers_of_step(memory, topology.micro_steps);
+  add_reductions(f, memory, plan, topology);
   return f;
 }
 
 std::string describe(const Forecast& f) {
-  const auto mib = [](std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
-  return str("a rank will take ", mib(f.total()), ": masters ", mib(f.masters), ", moments ", mib(f.moments),
-             ", gradient shards ", mib(f.grad_shards), ", weight slots ", mib(f.slots), ", gradient slots ",
-             mib(f.grad_slots), ", activations ", mib(f.activations), ", process ", mib(f.process));
+  const auto text = [](std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
+  return str("a rank will take ", text(f.total()), ": masters ", text(f.masters), ", moments ", text(f.moments),
+             ", gradient shards ", text(f.grad_shards), ", weight slots ", text(f.slots), ", gradient slots ",
+             text(f.grad_slots), ", activations ", text(f.activations), ", process ", text(f.process),
+             "; it will send ", text(f.gather_bytes + f.reduce_bytes + f.replica_bytes), " a step");
 }
 
 }  // namespace shale

@@ -16,6 +16,7 @@ struct Workload {
   std::int64_t micro_batch = 1, seq_len = 1;  // per rank and micro-step
   int micro_steps = 1;
   bool checkpoint_layers = false;
+  std::int64_t process = 0;  // bytes of a process before its first tensor: libraries, heap, transport
 };
 
 struct Forecast {

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/train/report.h"
 #include "core/train/run.h"
 
 namespace shale {
@@ -61,6 +62,13 @@ OffloadAsk ask_for(const MemoryPlan& memory, std::size_t units) {
   return ask;
 }
 
+// What this process takes besides tensors: what it has by now, and the work space that libraries take in the first step.
+std::int64_t process_bytes(const Run& run) {
+  constexpr std::int64_t kLibraries = std::int64_t{16} << 20;
+  if (run.plans.topology.cuda) return 0;
+  return static_cast<std::int64_t>(peak_rss()) - run.around.device.allocated() + kLibraries;
+}
+
 // Says what the run will take, and ends it here when that cannot fit.
 void look_ahead(Run& run) {
   const auto& c = run.config();
@@ -71,7 +79,7 @@ void look_ahead(Run& run) {
       run.around.plugins.offload().plan(run.model.info, p.topology, ask_for(memory, run.model.info.units.size()));
   validate(p.offload, run.model.info, p.topology);
   const Workload work{c.training.local_batch_size, c.training.seq_len, p.topology.micro_steps,
-                      c.activation_checkpoint == "full"};
+                      c.activation_checkpoint == "full", process_bytes(run)};
   run.forecast = forecast(run.model, memory, p.sharding, p.topology, work);
   run.around.log.info(describe(run.forecast));
   const auto here = p.topology.cuda ? 1 : local_world(p.topology, run.around.world.rank());
