@@ -108,11 +108,11 @@ TEST(Forecast, AWideVocabularyCosts) {
   EXPECT_EQ(forecast_of(c).activations - wide, 2 * 64 * 1000 * 4);
 }
 
-TEST(Forecast, AProcessTakesMemoryOnAHostOnly) {
+TEST(Forecast, AddsTheProcessAsItIs) {
   Case c;
-  EXPECT_GT(forecast_of(c).process, 0);
-  c.cuda = true;
-  EXPECT_EQ(forecast_of(c).process, 0);
+  c.work.process = 123'456;
+  EXPECT_EQ(forecast_of(c).process, 123'456);
+  EXPECT_EQ(forecast_of(c).total(), forecast_of(c).tensors() + 123'456);
 }
 
 TEST(Forecast, SaysWhatItTakesInOneLine) {
