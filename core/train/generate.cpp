@@ -68,7 +68,12 @@ std::int64_t draw(const at::Tensor& logits, const GenerateOptions& o, std::mt199
   const auto row = logits.to(at::kDouble).contiguous();
   const double* x = row.const_data_ptr<double>();
   std::vector<std::int64_t> order(row.numel());
-  for (std::size_t i = 0; i < order.size(); ++i) order[i] = static_cast<std::int64_t>(i);
+  for (std::size_t i = 0; i < order.size(); ++i) {
+    order[i] = static_cast<std::int64_t>(i);
+    if (!std::isfinite(x[i]))
+      fail(Code::numeric, o.snapshot, ": the model gives token ", i, " the logit ", x[i],
+           "; its weights are not finite or too large, take an earlier snapshot");
+  }
   const auto k = o.temperature <= 0 ? 1 : o.top_k > 0 ? std::min<std::int64_t>(o.top_k, row.numel()) : row.numel();
   std::partial_sort(order.begin(), order.begin() + k, order.end(),
                     [&](auto a, auto b) { return x[a] != x[b] ? x[a] > x[b] : a < b; });

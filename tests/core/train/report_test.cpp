@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <cstdlib>
+#include <cmath>
 #include <limits>
 
 #include <gmock/gmock.h>
