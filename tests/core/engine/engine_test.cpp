@@ -10,6 +10,7 @@
 
 #include "core/base/error.h"
 #include "core/base/text.h"
+#include "core/device/cpu_pool.h"
 #include "tests/core/comm/ranks.h"
 #include "tests/core/engine/mini_model.h"
 
@@ -58,7 +59,11 @@ ParameterPrecision all(at::ScalarType t) { return {t, t, t, t, t, t, t}; }
 
 struct Trainer {
   Trainer(World& world, const Case& c, const ParameterPrecision& row = all(at::kDouble))
-      : world(world), c(c), model(mini_model(c.model)), plan(make_plan(c, model.info)), table(table_of(model.info, row)) {
+      : world(world),
+        c(c),
+        model(mini_model(c.model)),
+        plan(make_plan(c, model.info)),
+        table(table_of(model.info, row)) {
     validate(table, model.info);
     Topology topology;
     topology.world = world.size();
@@ -90,7 +95,8 @@ struct Trainer {
 
   Parameters weights() {
     Parameters out;
-    engine->each_parameter([&](const ParameterInfo& p, const at::Tensor& t) { out[p.name] = t.to(at::kDouble).clone(); });
+    engine->each_parameter(
+        [&](const ParameterInfo& p, const at::Tensor& t) { out[p.name] = t.to(at::kDouble).clone(); });
     return out;
   }
 
@@ -176,7 +182,10 @@ TEST(Engine, CarriesFrozenParameters) {
     for (auto strategy : {"full_shard", "no_shard"})
       for (bool checkpoint : {false, true}) {
         SCOPED_TRACE(str(strategy, ", ", frozen.size(), " frozen, first ", frozen.front(), ", ", checkpoint));
-        expect_dense({.world = 2, .micro_steps = 2, .strategy = strategy, .checkpoint = checkpoint,
+        expect_dense({.world = 2,
+                      .micro_steps = 2,
+                      .strategy = strategy,
+                      .checkpoint = checkpoint,
                       .model = {.frozen = frozen}});
       }
 }
@@ -210,8 +219,8 @@ TEST(Engine, Bfloat16StaysWithinItsRounding) {
   for (bool compute : {true, false})
     on_ranks(2, [&](World& world) {
       const auto low = at::kBFloat16, f = at::kFloat;
-      const ParameterPrecision row = compute ? ParameterPrecision{f, low, low, low, f, f, f}
-                                             : ParameterPrecision{f, f, low, f, f, f, f};
+      const ParameterPrecision row =
+          compute ? ParameterPrecision{f, low, low, low, f, f, f} : ParameterPrecision{f, f, low, f, f, f, f};
       for (int micro_steps : {1, 2}) {
         Case c{.world = 2, .micro_steps = micro_steps};
         Trainer trainer(world, c, row);
@@ -225,8 +234,8 @@ TEST(Engine, Bfloat16StaysWithinItsRounding) {
     });
 }
 
-// Weights travel as bfloat16 and are computed with in float32: they are rounded where nothing travels too, so that a run
-// is the same for every world and strategy.
+// Weights travel as bfloat16 and are computed with in float32: they are rounded where nothing travels too, so that a
+// run is the same for every world and strategy.
 TEST(Engine, NarrowGathersRoundTheWeightsOfEveryWorldAndStrategyAlike) {
   const auto f = at::kFloat;
   const ParameterPrecision storage{f, f, at::kBFloat16, f, f, f, f}, exact = all(f);
@@ -269,6 +278,30 @@ TEST(Engine, GoesOnAfterAnErrorInTheMiddle) {
       }
       EXPECT_EQ(apart(disturbed.weights(), straight.weights()), 0);
     });
+}
+
+// To the byte, and nothing stays behind a micro-step. Each case has processes of its own: a thread of the transport may
+// let go of the last tensor it sent a moment later.
+TEST(Engine, AllocatesWhatTheMemoryPlanSays) {
+  const auto f = at::kFloat, b = at::kBFloat16;
+  for (auto strategy : {"full_shard", "keep", "no_shard"})
+    for (int micro_steps : {1, 2})
+      for (const auto& row : {all(f), ParameterPrecision{f, b, b, b, f, f, f}, ParameterPrecision{f, f, b, f, f, f, f}})
+        on_ranks(2, [&](World& world) {
+          install_cpu_pool();
+          const auto before = cpu_pool_counts().allocated;
+          Trainer trainer(world, {.world = 2, .micro_steps = micro_steps, .strategy = strategy}, row);
+          const auto planned = trainer.engine->memory().total();
+          EXPECT_EQ(cpu_pool_counts().allocated - before, planned) << strategy << ", " << micro_steps;
+          auto& engine = *trainer.engine;
+          const auto batch = mini_batch(0);
+          const auto held = cpu_pool_counts().allocated;
+          engine.begin_step();
+          for (int m = 1; m <= micro_steps; ++m) engine.forward_backward(batch, 1, m == micro_steps);
+          engine.end_step();
+          engine.evaluate(batch);
+          EXPECT_EQ(cpu_pool_counts().allocated, held) << strategy << ", " << micro_steps;
+        });
 }
 
 TEST(Engine, CountsGathersAndBytesAsTheFormulasSay) {

@@ -28,7 +28,8 @@ TEST(MemoryPlan, RanksOwnEveryElementOnce) {
   for (int world : {1, 2, 3, 5, 40}) {
     const auto plan = full_shard(world, model.info.units.size());
     std::int64_t masters = 0;
-    for (int rank = 0; rank < world; ++rank) masters += plan_memory(model.info, table_of(model.info), plan, rank, 1).masters;
+    for (int rank = 0; rank < world; ++rank)
+      masters += plan_memory(model.info, table_of(model.info), plan, rank, 1).masters;
     EXPECT_EQ(masters, model.info.numel() * 4) << world << " ranks";
   }
 }

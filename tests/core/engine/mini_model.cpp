@@ -41,13 +41,21 @@ Model mini_model(const MiniOptions& o) {
            [](const ModelInput& in, std::span<Weight> w, const at::Tensor&) { return embedding(in.tokens, w[0]); });
   for (int i = 0; i < o.layers; ++i) {
     const auto p = shale::str("layer", i, ".");
-    add_unit(m, {shale::str("layer", i), UnitKind::layer,
-                 {{p + "norm", {kDim}, kNorm}, {p + "gate", {kHidden, kDim}, kLinear},
-                  {p + "up", {kHidden, kDim}, kLinear}, {p + "down", {kDim, kHidden}, kLinear}}, {}}, layer);
+    add_unit(m,
+             {shale::str("layer", i),
+              UnitKind::layer,
+              {{p + "norm", {kDim}, kNorm},
+               {p + "gate", {kHidden, kDim}, kLinear},
+               {p + "up", {kHidden, kDim}, kLinear},
+               {p + "down", {kDim, kHidden}, kLinear}},
+              {}},
+             layer);
   }
   UnitInfo last{"head", UnitKind::head, {{"norm", {kDim}, kNorm}}, {}};
-  if (o.tied) last.borrows = {"embed"};
-  else last.parameters.push_back({"head", {kVocabulary, kDim}, kHead});
+  if (o.tied)
+    last.borrows = {"embed"};
+  else
+    last.parameters.push_back({"head", {kVocabulary, kDim}, kHead});
   add_unit(m, last, head);
   if (o.reused) {
     for (int i = 0; i <= o.layers; ++i) m.info.order.push_back(i);

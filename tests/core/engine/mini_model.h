@@ -14,8 +14,8 @@ namespace shale {
 
 struct MiniOptions {
   int layers = 3;
-  bool tied = false;                 // the head uses the embedding's weight
-  bool reused = false;               // layer 0 runs again after the last one
+  bool tied = false;                     // the head uses the embedding's weight
+  bool reused = false;                   // layer 0 runs again after the last one
   std::vector<std::string> frozen = {};  // parameter names
 };
 
@@ -32,8 +32,8 @@ struct DenseResult {
   Parameters weights;
 };
 
-// `steps` steps of plain gradient descent, each over batches [step * per_step, ...), by one autograd graph over the whole
-// model and dense gradients.
+// `steps` steps of plain gradient descent, each over batches [step * per_step, ...), by one autograd graph over the
+// whole model and dense gradients.
 DenseResult train_dense(const Model&, int steps, int per_step, double lr);
 
 }  // namespace shale
