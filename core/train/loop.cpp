@@ -41,6 +41,8 @@ void tell_start(Run& run, const RunFolder& folder, Reporter& reporter) {
     reporter.note(str("resumed from ", folder.resume_from, " after step ", run.progress.step));
   else if (c.checkpoint.resume == "auto")
     reporter.note("resume = \"auto\": no snapshot yet, starting at step 0");
+  if (run.progress.step >= run.total_steps)
+    reporter.note(str("nothing left to do: ", run.progress.step, " of ", run.total_steps, " steps are done"));
 }
 
 }  // namespace
