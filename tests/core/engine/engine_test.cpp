@@ -190,6 +190,15 @@ TEST(Engine, CarriesFrozenParameters) {
       }
 }
 
+// A gradient that nobody writes is zero, not what another unit left in the slot.
+TEST(Engine, CarriesParametersThatAreNotUsed) {
+  for (auto strategy : {"full_shard", "keep", "no_shard"})
+    for (int micro_steps : {1, 2}) {
+      SCOPED_TRACE(str(strategy, ", ", micro_steps, " micro-steps"));
+      expect_dense({.world = 2, .micro_steps = micro_steps, .strategy = strategy, .model = {.unused = true}});
+    }
+}
+
 TEST(Engine, EvaluationChangesNothing) {
   on_ranks(2, [](World& world) {
     Case c{.world = 2};

@@ -51,6 +51,7 @@ Model mini_model(const MiniOptions& o) {
               {}},
              layer);
   }
+  if (o.unused) m.info.units[0].parameters.push_back({"spare", {kDim, 3}, kLinear});
   UnitInfo last{"head", UnitKind::head, {{"norm", {kDim}, kNorm}}, {}};
   if (o.tied)
     last.borrows = {"embed"};

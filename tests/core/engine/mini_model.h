@@ -15,6 +15,7 @@ namespace shale {
 struct MiniOptions {
   int layers = 3;
   bool tied = false;                     // the head uses the embedding's weight
+  bool unused = false;                   // the embedding owns a parameter that nothing computes with
   bool reused = false;                   // layer 0 runs again after the last one
   std::vector<std::string> frozen = {};  // parameter names
 };
