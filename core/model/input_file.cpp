@@ -60,4 +60,15 @@ bool file_exists(const std::string& path) {
   return ::stat(path.c_str(), &info) == 0;
 }
 
+const char* looks_like(std::string_view start) {
+  if (start.starts_with("version https://git-lfs")) {
+    return "; it is a Git LFS pointer: fetch the real file (git lfs pull)";
+  }
+  if (start.starts_with("<")) return "; it looks like a web page: the download went wrong";
+  if (start.starts_with("PK") || start.starts_with("\x80\x02")) {
+    return "; it looks like a PyTorch pickle: convert it to safetensors first";
+  }
+  return "";
+}
+
 }  // namespace shale

@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace shale {
 
@@ -32,5 +33,9 @@ class InputFile {
 };
 
 bool file_exists(const std::string& path);
+
+// For the end of a message: what a file with these first bytes may be instead of what was expected, and what to do, as
+// "; it is a ..."; "" when nothing comes to mind.
+const char* looks_like(std::string_view start);
 
 }  // namespace shale

@@ -30,23 +30,11 @@ constexpr Dtype kDtypes[] = {
     {"C64", 64},    {"F64", 64},    {"I64", 64},    {"U64", 64},
 };
 
-// What a file that is no safetensors file at all may be.
-const char* guess(const std::string& start) {
-  if (start.starts_with("version https://git-lfs")) {
-    return "; it is a Git LFS pointer: fetch the real file (git lfs pull)";
-  }
-  if (start.starts_with("<")) return "; it looks like a web page: the download went wrong";
-  if (start.starts_with("PK") || start.starts_with("\x80\x02")) {
-    return "; it looks like a PyTorch pickle: convert it to safetensors first";
-  }
-  return "";
-}
-
 std::string read_header_text(const InputFile& file) {
   const std::uint64_t size = file.size();
   std::string start(std::min<std::uint64_t>(size, 32), '\0');
   file.read(0, start.data(), start.size());
-  const std::string hint = guess(start);
+  const std::string hint = looks_like(start);
   if (size < kLengthBytes) {
     fail(Code::input, file.path(), ": ", size, " bytes are no safetensors file, which has at least 10", hint);
   }

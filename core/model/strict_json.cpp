@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "core/base/error.h"
+#include "core/model/input_file.h"
 
 namespace shale {
 namespace {
@@ -60,7 +61,7 @@ json parse_strict(std::string_view text, const std::string& where) {
   try {
     return json::parse(text.begin(), text.end(), Watch(where));
   } catch (const json::exception& error) {
-    fail(Code::input, where, ": not valid JSON: ", reason(error));
+    fail(Code::input, where, ": not valid JSON: ", reason(error), looks_like(text));
   }
 }
 

@@ -180,6 +180,8 @@ TEST(ReadArchitecture, MistralOnlyWithoutAWindow) {
 TEST(ReadArchitecture, RefusesWhatIsNoConfig) {
   EXPECT_THAT(error_of(Code::input, [] { read_architecture("/no/such/folder"); }), HasSubstr("/config.json: cannot"));
   EXPECT_THAT(refusal(""), HasSubstr("not valid JSON"));
+  EXPECT_THAT(refusal("version https://git-lfs.github.com/spec/v1\n"), HasSubstr("Git LFS pointer"));
+  EXPECT_THAT(refusal("<!DOCTYPE html>"), HasSubstr("web page"));
   EXPECT_THAT(refusal("[1, 2]"), HasSubstr("expected a JSON object"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "model_type": "llama"})"), HasSubstr("appears twice"));
   EXPECT_THAT(refusal(R"({"model_type": "llama", "vocab_size": NaN})"), HasSubstr("not valid JSON"));
