@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <string_view>
 
 #include "core/base/error.h"
 
@@ -48,6 +49,15 @@ bool looks_32_bit(const MappedFile& file) {
     low_used = low_used || words[0] != 0;
   }
   return low_used;
+}
+
+void refuse_pointer(const MappedFile& file) {
+  constexpr std::string_view kPointer = "version https://git-lfs";
+  const std::string_view start(reinterpret_cast<const char*>(file.data()), std::min(file.size(), kPointer.size()));
+  if (start == kPointer) {
+    fail(Code::input, file.path(), ": is a Git LFS pointer of ", file.size(),
+         " bytes, expected the data; fetch the real file (git lfs pull)");
+  }
 }
 
 TokenFile open_text(MappedFile file) {
@@ -139,6 +149,7 @@ std::int64_t TokenFile::largest() const {
 
 TokenFile open_token_file(const std::string& path, TokenFormat format) {
   MappedFile file(path);
+  refuse_pointer(file);
   if (format == TokenFormat::detect) format = detect(file);
   if (format == TokenFormat::text) return open_text(std::move(file));
   return format == TokenFormat::nanogpt ? open_nanogpt(std::move(file)) : open_llmc(std::move(file));

@@ -31,6 +31,13 @@ TEST_F(SourceTest, LineEndsAndMarksAreTokensC29) {
   EXPECT_THAT(error(write("t", std::string("h\0e\0y\0!\0", 8)), TokenFormat::text), HasSubstr("UTF-16"));
 }
 
+TEST_F(SourceTest, AGitLfsPointerIsNoDataC1) {
+  const std::string pointer = write("t", "version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 1\n");
+  for (const auto format : {TokenFormat::text, TokenFormat::nanogpt, TokenFormat::llmc, TokenFormat::detect}) {
+    EXPECT_THAT(error(pointer, format), HasSubstr("Git LFS pointer"));
+  }
+}
+
 TEST_F(SourceTest, AllFormatsGiveTheSameIdsC26) {
   const auto ids = made_ids(4097);
   const std::string narrow = bytes_of<std::uint16_t>(ids), wide = bytes_of<std::uint32_t>(ids);
