@@ -4,6 +4,8 @@ import re
 import subprocess
 import unittest
 
+import torch
+
 import fixtures
 from fixtures import CONFIG, ROOT, put
 
@@ -49,6 +51,10 @@ class Settings(fixtures.Case):
                 self.refused(CONFIG, "dtype", value, "float32", "float64", precision__options__dtype=value)
         self.refused(CONFIG, "bf6", "bf16_mixed", "uniform", precision__plugin="bf6")
         self.refused(CONFIG, "plugin", precision__plugin=16)
+
+    @unittest.skipIf(torch.cuda.is_available(), "a GPU is there")
+    def test_C09_a_device_that_is_not_there(self):
+        self.refused(CONFIG, 'training.device = "cpu"', training__device="cuda", precision__plugin="bf16_mixed")
 
     def test_C17_numbers_that_do_not_multiply_up(self):
         two = self.trained(training__global_batch_size=8, training__steps=1)

@@ -4,7 +4,7 @@ import struct
 import unittest
 
 import fixtures
-from fixtures import INPUT, TOKENS, put, write_tokens
+from fixtures import CONFIG, INPUT, TOKENS, put, write_tokens
 
 MODEL = {"model__hf_assets_path": None, "model__flavor": "debugmodel"}  # knows all 256 bytes
 HEADER = 256 * 4
@@ -124,7 +124,7 @@ class Formats(fixtures.Case):
     def test_C26_a_pattern_that_matches_nothing(self):
         pattern = self.place() + "/train_*.bin"
         self.refused(INPUT, pattern, "matches no file", training__dataset_path=pattern)
-        self.refused(INPUT, "dataset_path is empty", training__dataset_path="")
+        self.refused(CONFIG, "dataset_path", training__dataset_path="")
         folder = self.place()
         self.refused(INPUT, folder, "no file", training__dataset_path=folder)
         self.refused(INPUT, folder + "/none.bin", "no such file", training__dataset_path=folder + "/none.bin")

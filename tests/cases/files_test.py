@@ -40,6 +40,15 @@ class Files(fixtures.Case):
         self.damaged("seven by"[:7], "7 bytes")
         self.damaged(struct.pack("<Q", len(good)) + good[8:], f"{len(good)} bytes", f"header of {len(good)} bytes")
 
+    def test_C01_other_files_that_are_something_else(self):
+        folder = self.model()
+        put(folder + "/config.json", LFS)
+        self.refused(INPUT, folder + "/config.json", "Git LFS pointer", model__hf_assets_path=folder)
+        data = put(self.place() + "/data.bin", LFS)
+        for dataset in ("nanogpt", "text", "llmc"):
+            self.refused(INPUT, data, f"{len(LFS)} bytes", "Git LFS pointer", training__dataset=dataset,
+                         training__dataset_path=data)
+
     def test_C01_a_header_length_of_2_to_the_40_allocates_nothing(self):
         folder, path, good = self.weights()
         put(path, struct.pack("<Q", 2**40) + good[8:])
