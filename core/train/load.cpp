@@ -67,44 +67,67 @@ void match(const Run& run, const SnapshotReader& reader, const std::string& path
   report(strange, "of the snapshot are not in the model");
 }
 
+// A run may go on with fewer digits, but not without a word.
+void tell_rounding(const Run& run, const SnapshotReader& reader, const std::string& path) {
+  for (std::size_t u = 0; u < run.model.info.units.size(); ++u)
+    for (std::size_t i = 0; i < run.model.info.units[u].parameters.size(); ++i) {
+      const auto& name = run.model.info.units[u].parameters[i].name;
+      const auto saved = reader.find(ItemRole::weight, name, "weight")->dtype;
+      const auto master = run.plans.precision.units[u][i].master;
+      if (c10::elementSize(saved) <= c10::elementSize(master)) continue;
+      return run.around.log.warning(
+          str(path, ": ", name, " is saved as ", dtype_name(saved), " and rounded to ", dtype_name(master)));
+    }
+}
+
 at::Tensor read_part(SnapshotReader& reader, const Item& item, std::int64_t begin, std::int64_t n) {
   auto to = at::empty({n}, at::TensorOptions(item.dtype));
   reader.read(item, begin, to);
   return to;
 }
 
-void load_weights(Run& run, SnapshotReader& reader) {
+void load_weights(Run& run, SnapshotReader& reader, const std::string& path) {
+  match(run, reader, path);
+  tell_rounding(run, reader, path);
   run.engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
     return read_part(reader, *reader.find(ItemRole::weight, p.name, "weight"), begin, end - begin);
   });
 }
 
-// Parameters that were frozen when the snapshot was made have no moments: they start at zero.
-void load_optimizer(Run& run, SnapshotReader& reader, const std::string& path) {
-  std::vector<std::string> without;
-  for (auto& [name, updates] : run.optimizer->updates()) {
-    const auto* step = reader.find(ItemRole::optimizer, name, "step");
-    if (!step) without.push_back(name);
-    updates = step ? std::get<std::int64_t>(step->value) : 0;
-  }
+// Updates of each parameter so far. Those that were frozen when the snapshot was made have no moments: they start at 0.
+void load_updates(Run& run, const SnapshotReader& reader, const std::string& path) {
   const auto of_optimizer = [](const Item& item) { return item.role == ItemRole::optimizer; };
   if (std::ranges::none_of(reader.items(), of_optimizer))
-    fail(Code::checkpoint, path,
-         ": holds no optimizer state; give it as checkpoint.initial_load_path to start from its ", "weights");
+    fail(Code::checkpoint, path, ": holds no optimizer state; give it as checkpoint.initial_load_path to start from ",
+         "its weights");
+  std::vector<std::string> without;
+  for (auto& [name, updates] : run.optimizer->updates()) {
+    const auto* item = reader.find(ItemRole::optimizer, name, "step");
+    const auto* value = item ? std::get_if<std::int64_t>(&item->value) : nullptr;
+    if (item && (!value || *value < 0)) fail(Code::checkpoint, path, ": ", item->id(), " is not a number of updates");
+    if (!item) without.push_back(name);
+    updates = item ? *value : 0;
+  }
   if (!without.empty())
     run.around.log.warning(str(path, ": no optimizer state for ", without.size(), " parameter(s): ", few(without),
                                "; their moments start at zero"));
+}
+
+void load_optimizer(Run& run, SnapshotReader& reader, const std::string& path) {
+  load_updates(run, reader, path);
   for (auto& shard : run.engine->shards()) {
     if (!shard.grad.defined()) continue;
     for (auto& piece : shard.pieces) {
       const auto& r = piece.range;
+      const auto& p = *piece.parameter;
       const auto load = [&](const char* key, const at::Tensor& to) {
-        const auto* item = reader.find(ItemRole::optimizer, piece.parameter->name, key);
         auto part = to.narrow(0, r.shard_begin, r.count);
-        if (item)
-          part.copy_(read_part(reader, *item, r.parameter_begin, r.count));
-        else
-          part.zero_();
+        if (!reader.find(ItemRole::optimizer, p.name, "step")) return (void)part.zero_();
+        const auto* item = reader.find(ItemRole::optimizer, p.name, key);
+        if (!item || item->kind != ItemKind::tensor || item->shape != p.shape)
+          fail(Code::checkpoint, path, ": ", key, " of ", p.name, item ? " has another shape" : " is missing",
+               "; the snapshot is no whole one");
+        part.copy_(read_part(reader, *item, r.parameter_begin, r.count));
       };
       load("exp_avg", shard.exp_avg);
       load("exp_avg_sq", shard.exp_avg_sq);
@@ -118,6 +141,12 @@ T run_value(const SnapshotReader& reader, const std::string& key) {
   if (!item || !std::holds_alternative<T>(item->value))
     fail(Code::checkpoint, "the snapshot of step ", reader.step(), " has no run state ", key);
   return std::get<T>(item->value);
+}
+
+std::int64_t run_count(const SnapshotReader& reader, const std::string& key) {
+  const auto value = run_value<std::int64_t>(reader, key);
+  if (value < 0) fail(Code::checkpoint, "the snapshot of step ", reader.step(), " has ", key, " ", value);
+  return value;
 }
 
 // The configuration wins over what the snapshot was made with; where that changes the run, it is said.
@@ -139,9 +168,9 @@ void tell_changes(const Run& run, const SnapshotReader& reader) {
 }
 
 void load_progress(Run& run, const SnapshotReader& reader) {
-  run.progress.step = run_value<std::int64_t>(reader, "step");
-  run.progress.tokens = run_value<std::int64_t>(reader, "tokens");
-  run.progress.cursor.next = run_value<std::int64_t>(reader, "data.next");
+  run.progress.step = run_count(reader, "step");
+  run.progress.tokens = run_count(reader, "tokens");
+  run.progress.cursor.next = run_count(reader, "data.next");
   LossScaler::State s;
   s.scale = run_value<double>(reader, "loss_scale.scale");
   s.clean = static_cast<int>(run_value<std::int64_t>(reader, "loss_scale.clean"));
@@ -209,8 +238,7 @@ void first_weights(Run& run) {
   const auto& path = c.checkpoint.initial_load_path;
   if (!path.empty() && !format_of(path).empty()) {
     const auto reader = SnapshotReader::open(path, run.around.plugins.checkpoint());
-    match(run, *reader, path);
-    load_weights(run, *reader);
+    load_weights(run, *reader, path);
     if (c.checkpoint.initial_load_model_only) return;
     load_optimizer(run, *reader, path);
     load_progress(run, *reader);
@@ -231,8 +259,7 @@ void first_weights(Run& run) {
 
 void resume(Run& run, const std::string& snapshot) {
   const auto reader = SnapshotReader::open(snapshot, run.around.plugins.checkpoint());
-  match(run, *reader, snapshot);
-  load_weights(run, *reader);
+  load_weights(run, *reader, snapshot);
   load_optimizer(run, *reader, snapshot);
   load_progress(run, *reader);
   tell_changes(run, *reader);
