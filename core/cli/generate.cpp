@@ -29,7 +29,9 @@ std::string find_folder(const std::string& from) {
   }
   if (!fs::is_directory(from)) fail(Code::input, from, ": no such file or folder");
   if (!format_of(from).empty() || fs::exists(from + "/config.json")) return from;
-  return newest(from + "/checkpoints", from);
+  const auto written = from + "/config.toml";  // a run may have another name for the folder of its snapshots
+  const auto folder = fs::exists(written) ? read_config(written, {}, 0).checkpoint.folder : "checkpoints";
+  return newest((fs::path(from) / folder).string(), from);
 }
 
 std::vector<std::int64_t> read_ids(const std::string& text) {
