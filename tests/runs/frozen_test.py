@@ -60,7 +60,8 @@ class FrozenC13(tool.RunTest):
 
     def test_parts_that_share_no_trainable_parameter(self):
         first = self.train("left", model__frozen=FROZEN, lr_scheduler__total_steps=10)
-        second = self.train("right", training__steps=10, model__frozen=["model.layers.1.*", "model.norm.*", "lm_head.*"],
+        others = ["model.layers.1.*", "model.norm.*", "lm_head.*"]
+        second = self.train("right", training__steps=10, model__frozen=others,
                             checkpoint__resume=tool.snapshot_path(first.folder, 5))
         self.assertIn("no optimizer state for 10 parameter(s)", second.err)
 

@@ -91,7 +91,8 @@ class Validation(tool.RunTest):
                 with self.subTest(ranks=ranks, local_batch_size=local):
                     run = self.train(f"ranks-{ranks}-{local}", ranks, training__local_batch_size=local, **self.data)
                     self.assert_near(run.validation, one.validation, 1e-5, "validation loss")
-        small = self.train("small-batches", 2, training__local_batch_size=4, validation__local_batch_size=1, **self.data)
+        small = self.train("small-batches", 2, training__local_batch_size=4, validation__local_batch_size=1,
+                           **self.data)
         self.assert_near(small.validation, one.validation, 1e-5, "validation loss")
         sharded = self.train("no-shard", 2, sharding__plugin="no_shard", **self.data)
         self.assert_near(sharded.validation, one.validation, 1e-5, "validation loss")

@@ -1,6 +1,7 @@
 """The program itself: commands, help, settings and their origins, what a run tells and leaves."""
 import json
 import os
+import pty
 import subprocess
 import unittest
 
@@ -126,7 +127,8 @@ class Plugins(tool.RunTest):
 class WhatARunLeaves(tool.RunTest):
     def test_metrics_folder_and_console(self):
         run = self.train("tells", training__steps=4)
-        self.assertEqual(sorted(os.listdir(run.folder)), ["checkpoints", "config.toml", "metrics.jsonl", "plugins.json"])
+        self.assertEqual(sorted(os.listdir(run.folder)),
+                         ["checkpoints", "config.toml", "metrics.jsonl", "plugins.json"])
         row = run.rows[-1]
         for key in ("step", "loss", "grad_norm", "lr", "tokens", "seconds", "skipped", "peak_rss_bytes",
                     "peak_tensor_bytes", "gathers", "reductions", "collectives", "sent_bytes", "comm_wait_seconds",
@@ -143,6 +145,23 @@ class WhatARunLeaves(tool.RunTest):
         # The resolved configuration is one that can be run.
         done = self.shale("train", run.folder + "/config.toml", "--print-config")
         self.assertEqual(done.returncode, 0, done.stderr)
+
+    def test_a_terminal_gets_a_line_that_moves(self):
+        ours, theirs = pty.openpty()
+        run = subprocess.Popen([tool.SHALE, "train", self.config("terminal", metrics__log_freq=8), "--nproc", "2"],
+                               stdout=theirs, stderr=subprocess.DEVNULL, env=tool.environment(), cwd=self.root)
+        os.close(theirs)
+        text = b""
+        try:
+            while piece := os.read(ours, 4096):
+                text += piece
+        except OSError:  # how a terminal says that nobody writes any more
+            pass
+        os.close(ours)
+        self.assertEqual(run.wait(tool.LIMIT), 0, text)
+        for step in range(1, 9):
+            self.assertIn(f"\rstep {step}/8 ".encode(), text)
+        self.assertNotRegex(text, rb"step 3/8 [^\r]*\n")
 
     def test_log_freq_thins_the_console_but_not_the_metrics(self):
         run = self.train("quiet", training__steps=7, metrics__log_freq=3)
@@ -206,6 +225,8 @@ class Generate(tool.RunTest):
         self.assertEqual(len(texts.pop().split()), 12)
         earlier = self.generate(tool.snapshot_path(self.root + "/story", 2), *words)
         self.assertEqual(len(earlier.stdout.split()), 12)
+        other = self.train("named", training__steps=1, checkpoint__folder="states").folder
+        self.assertEqual(len(self.generate(other, "--ids", "1", "--tokens", 3).stdout.split()), 3)
 
     def test_from_a_hugging_face_folder(self):
         words = ["--ids", "1,2,3", "--tokens", 10, "--temperature", 0]

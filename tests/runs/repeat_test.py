@@ -19,6 +19,12 @@ class Repeat(tool.RunTest):
                     ends = [tool.read_snapshot(tool.snapshot_path(run.folder, 12)) for run in runs]
                     self.assert_same_tensors(*ends, "final weights")
 
+    def test_threads_do_not_change_a_run_between_two_times(self):
+        runs = [self.train(f"threads-{i}", 1, training__steps=6, training__threads=2, training__seq_len=64,
+                           training__local_batch_size=16) for i in (1, 2)]
+        self.assertEqual(len(runs[0].losses), 6)
+        self.assertEqual(runs[0].losses, runs[1].losses)
+
     def stop_and_resume(self, name, nproc=2, **changes):
         straight = self.train(name + "-straight", nproc, training__steps=20, **changes)
         self.train(name, nproc, training__steps=10, lr_scheduler__total_steps=20, **changes)

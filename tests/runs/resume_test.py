@@ -21,6 +21,10 @@ class StartC15(tool.RunTest):
                 self.assertEqual(run.rows, [])
                 self.assertFalse(os.path.exists(run.folder), "nothing is left behind")
 
+    def test_a_folder_that_cannot_be_made(self):
+        run = self.train("no-folder", code=6, job__dump_folder=self.root + "/tokens.bin/run")
+        self.assertIn("[job] dump_folder", run.err)
+
     def test_auto_on_an_empty_folder_starts_at_step_0_and_says_so_once(self):
         run = self.train("empty-folder", checkpoint__resume="auto")
         self.assertEqual(run.out.count("no snapshot yet, starting at step 0"), 1)
@@ -150,10 +154,10 @@ def xxh3(data):
     return f"{digest.high:016x}{digest.low:016x}"
 
 
-def remove_optimizer(path):
-    """Takes the optimizer's items out of a snapshot's index and signs its manifest again."""
+def remove_items(path, unwanted):
+    """Takes items out of a snapshot's index and signs its manifest again."""
     index = json.loads(tool.read_text(path + "/index.json"))
-    index["items"] = [item for item in index["items"] if item["role"] != tool.OPTIMIZER]
+    index["items"] = [item for item in index["items"] if not unwanted(item)]
     text = json.dumps(index).encode()
     tool.write_text(path + "/index.json", text, "wb")
     manifest = json.loads(tool.read_text(path + "/manifest.json"))
@@ -202,12 +206,27 @@ class OtherModelC25(tool.RunTest):
     def test_without_optimizer_state(self):
         stripped = self.root + "/stripped/step-00000002"
         shutil.copytree(self.snapshot, stripped)
-        remove_optimizer(stripped)
+        remove_items(stripped, lambda item: item["role"] == tool.OPTIMIZER)
         run = self.load("strict", "resume", 4, snapshot=stripped)
         self.assertIn("holds no optimizer state", run.err)
         self.assertIn("initial_load_path", run.err)
         run = self.load("weights-only", "initial_load_path", 0, snapshot=stripped)
         self.assertEqual(sorted(run.losses), [1, 2, 3])
+
+    def test_never_a_part_of_the_state(self):
+        cases = {
+            "moment": (lambda i: i["name"] == "model.norm.weight" and i["key"] == "exp_avg_sq",
+                       "exp_avg_sq of model.norm.weight is missing"),
+            "weight": (lambda i: i["name"] == "lm_head.weight" and i["key"] == "weight",
+                       "1 parameter(s) of the model are not in the snapshot: lm_head.weight"),
+            "cursor": (lambda i: i["key"] == "data.next", "has no run state data.next"),
+        }
+        for name, (unwanted, told) in cases.items():
+            with self.subTest(name):
+                part = f"{self.root}/part-{name}/step-00000002"
+                shutil.copytree(self.snapshot, part)
+                remove_items(part, unwanted)
+                self.assertIn(told, self.load("part-run-" + name, "resume", 4, snapshot=part).err)
 
     def test_a_damaged_snapshot_is_refused(self):
         for file in ("index.json", "manifest.json", "data-00000-of-00002.safetensors"):
@@ -218,6 +237,18 @@ class OtherModelC25(tool.RunTest):
                 tool.write_text(f"{broken}/{file}", data[:len(data) // 2], "wb")
                 run = self.load("broken-run-" + file, "resume", 4, snapshot=broken)
                 self.assertIn(file, run.err)
+
+
+class OtherPrecision(tool.RunTest):
+    def test_fewer_digits_are_told_more_are_not(self):
+        wide = self.train("wide", training__steps=2, precision__options__dtype="float64")
+        narrow = self.train("narrow", training__steps=4, lr_scheduler__total_steps=2,
+                            checkpoint__resume=tool.snapshot_path(wide.folder, 2))
+        self.assertRegex(narrow.err, r"\S+weight is saved as float64 and rounded to float32")
+        self.assertEqual(sorted(narrow.losses), [3, 4])
+        again = self.train("again", training__steps=6, lr_scheduler__total_steps=2,
+                           precision__options__dtype="float64", checkpoint__resume=tool.snapshot_path(narrow.folder, 4))
+        self.assertNotIn("rounded", again.err)
 
 
 class MastersC10(tool.RunTest):

@@ -94,6 +94,24 @@ class StopC22(SignalTest):
         self.assert_gone(ranks)
         self.assertEqual(result.snapshots, [])
 
+    def test_at_any_moment_of_the_start(self):
+        seed = random.randrange(1 << 32)
+        rng = random.Random(seed)
+        for trial in range(6):
+            with self.subTest(seed=seed, trial=trial):
+                name = f"start-{trial}"
+                run = self.start(name)
+                time.sleep(rng.uniform(0, 0.5))
+                ranks = tool.children_of(run.pid)
+                tool.kill(run.pid)
+                out, err = run.communicate(timeout=tool.LIMIT)
+                # Before the launcher takes signals itself, it ends as any program does.
+                self.assertIn(run.returncode, (143, -signal.SIGTERM), out + err)
+                self.assertNotIn("E-", err)
+                self.assert_gone(ranks)
+                result = tool.Result(f"{self.root}/{name}", subprocess.CompletedProcess([], 0, out, err))
+                self.assertEqual(result.snapshots, sorted({max(result.losses)} if result.losses else {}))
+
     def test_without_snapshots_it_says_that_nothing_was_saved(self):
         run = self.start("unsaved", checkpoint__enable=False)
         self.wait_for_step("unsaved", 2)
@@ -128,8 +146,11 @@ class Killed(SignalTest):
 
     def kill_hard(self, run, victim, ranks):
         tool.kill(victim, signal.SIGKILL)
-        run.communicate(timeout=tool.LIMIT)
+        _, err = run.communicate(timeout=tool.LIMIT)
         self.assert_gone(ranks)
+        self.assertEqual(run.returncode, -signal.SIGKILL if victim == run.pid else 128 + signal.SIGKILL, err)
+        if victim != run.pid:
+            self.assertEqual(err.count("was killed by signal 9"), 1, err)
 
     def test_no_process_outlives_the_launcher_and_the_last_snapshot_resumes(self):
         run = self.start("orphans")

@@ -37,7 +37,9 @@ def write_toml(path, settings):
 
 
 def environment(**extra):
-    return {k: v for k, v in os.environ.items() if not k.startswith("SHALE_")} | extra
+    # Threads that wait without spinning: a busy machine would make the tests crawl.
+    own = {k: v for k, v in os.environ.items() if not k.startswith("SHALE_")} | {"OMP_WAIT_POLICY": "passive"}
+    return own | extra
 
 
 def model_config(layers=2, ffn=56):
