@@ -190,6 +190,23 @@ TEST(Engine, CarriesFrozenParameters) {
       }
 }
 
+TEST(Engine, CarriesFrozenTiedAndReusedUnits) {
+  for (auto strategy : {"full_shard", "keep", "no_shard"}) {
+    SCOPED_TRACE(strategy);
+    Case c{.world = 2, .micro_steps = 2, .strategy = strategy};
+    c.model = {.tied = true, .frozen = {"embed"}};
+    expect_dense(c);
+    c.model.frozen = {"layer0.norm", "layer0.gate", "layer0.up", "layer0.down", "norm"};
+    expect_dense(c);
+    c.model = {.reused = true, .frozen = {"embed", "layer1.up", "layer2.gate"}};
+    expect_dense(c);
+    c.model.frozen = {"embed", "layer0.norm", "layer0.gate", "layer0.up", "layer0.down"};  // the unit that runs twice
+    expect_dense(c);
+    c.checkpoint = true;
+    expect_dense(c);
+  }
+}
+
 // A gradient that nobody writes is zero, not what another unit left in the slot.
 TEST(Engine, CarriesParametersThatAreNotUsed) {
   for (auto strategy : {"full_shard", "keep", "no_shard"})
