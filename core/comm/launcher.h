@@ -20,8 +20,8 @@ struct LauncherOptions {
 // first, the port a free one if base.port is 0. rank_main's exceptions are reported by the launcher: the others are
 // ended, and the first cause is printed once, last. Returns the exit code for this process: 0; the code of the first
 // cause, 128+n for a rank killed by signal n; or what the ranks returned after a signal. SIGINT, SIGTERM and SIGHUP are
-// handed on to the ranks, each once in a row; a second SIGINT kills them. Ranks never outlive this process. Error{dist} when the port
-// is taken, Error{io} when no process can be started.
+// handed on to the ranks, each once in a row; a second SIGINT kills them. A SIGHUP that is ignored stays ignored. Ranks
+// never outlive this process. Error{dist} when the port is taken, Error{io} when no process can be started.
 int launch_local(const Launch& base, const std::function<int(const Launch&)>& rank_main, const LauncherOptions& = {});
 
 }  // namespace shale

@@ -94,7 +94,8 @@ void check_files(const Checked& checked) {
   const Config& config = checked.config;
   ConfigErrors& errors = checked.errors;
   if (checked.sure_of({"training.dataset_path"}) && config.training.dataset_path.empty()) {
-    const Origin where = given(config, "training.dataset_path") ? config.origin("training.dataset_path") : Origin{config.file};
+    const Origin where =
+        given(config, "training.dataset_path") ? config.origin("training.dataset_path") : Origin{config.file};
     errors.add(where, "[training] dataset_path is not set; name the file or folder to train on");
   }
   if (checked.sure_of({"validation.dataset_path"}) && config.validation.enable &&
