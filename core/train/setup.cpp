@@ -62,7 +62,7 @@ OffloadAsk ask_for(const MemoryPlan& memory, std::size_t units) {
   return ask;
 }
 
-// What this process takes besides tensors: what it has by now, and the work space that libraries take in the first step.
+// What this process takes besides tensors: what it has by now, and work space that libraries take in the first step.
 std::int64_t process_bytes(const Run& run) {
   constexpr std::int64_t kLibraries = std::int64_t{16} << 20;
   if (run.plans.topology.cuda) return 0;
@@ -111,6 +111,16 @@ std::unique_ptr<Sampler> open_data(const Run& run, const std::string& path, Samp
   options.world = run.around.world.size(), options.rank = run.around.world.rank();
   options.seed = static_cast<std::uint64_t>(c.debug.seed);
   return std::make_unique<Sampler>(source, options, run.around.log);
+}
+
+Model describe_model(const Surroundings& s) {
+  const auto& m = s.config.model;
+  const auto length = s.config.training.seq_len;
+  const auto architecture = m.hf_assets_path.empty() ? flavor(m.flavor) : read_architecture(m.hf_assets_path);
+  if (length > architecture.max_positions)
+    s.log.warning(str(s.config.origin("training.seq_len").text, ": [training] seq_len ", length, " is longer than the ",
+                      architecture.max_positions, " positions that ", architecture.name, " was made for"));
+  return make_model(architecture, m.frozen, length);
 }
 
 void make_data(Run& run) {
@@ -173,9 +183,7 @@ void make_optimizer(Run& run) {
 
 std::unique_ptr<Run> prepare(const Surroundings& s) {
   auto run = std::make_unique<Run>(s);
-  const auto& m = s.config.model;
-  const auto architecture = m.hf_assets_path.empty() ? flavor(m.flavor) : read_architecture(m.hf_assets_path);
-  run->model = make_model(architecture, m.frozen, s.config.training.seq_len);
+  run->model = describe_model(s);
   make_plans(*run);
   set_threads(s, local_world(run->plans.topology, s.world.rank()));
   make_data(*run);
