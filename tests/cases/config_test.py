@@ -134,7 +134,8 @@ def build(folder, change, more=None):
     """split.c, changed, as a plugin; more: C++ to be linked with it."""
     with open(SPLIT) as f:
         put(folder + "/plugin.c", change(f.read()))
-    flags = ["-shared", "-fPIC", "-O1", "-fexceptions", "-fvisibility=hidden", "-I", os.path.join(ROOT, "sdk", "include")]
+    include = os.path.join(ROOT, "sdk", "include")
+    flags = ["-shared", "-fPIC", "-O1", "-fexceptions", "-fvisibility=hidden", "-I", include]
     objects = [folder + "/plugin.o"]
     subprocess.run(["gcc", "-c", *flags, folder + "/plugin.c", "-o", objects[0]], check=True)
     if more:

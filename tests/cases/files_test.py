@@ -163,7 +163,8 @@ class Files(fixtures.Case):
     def test_C27_rotary_buffers_are_passed_over(self):
         buffer = torch.arange(3).float()
         folder = self.model()
-        change_weights(folder, **{f"model__layers__{i}__self_attn__rotary_emb__inv_freq": buffer.clone() for i in (0, 1)})
+        name = "model__layers__{}__self_attn__rotary_emb__inv_freq"
+        change_weights(folder, **{name.format(i): buffer.clone() for i in range(LL.layers)})
         with_buffers = self.trained(model__hf_assets_path=folder, training__steps=2)
         self.assertEqual(self.losses(with_buffers), self.losses(self.trained(training__steps=2)))
 
@@ -226,7 +227,7 @@ class Files(fixtures.Case):
 
 
 def anonymous(pid):
-    """Bytes of a process's own memory; what it still shares with the launcher that it was forked from counts in parts."""
+    """Bytes of a process's own memory; what it still shares with the launcher it was forked from counts in parts."""
     try:
         with open(f"/proc/{pid}/smaps_rollup") as f:
             found = re.search(r"Pss_Anon:\s+(\d+) kB", f.read())

@@ -45,14 +45,15 @@ class Launch(fixtures.Case):
 
     def test_C02_torchrun_starts_ranks_and_ends_them_together(self):
         place = self.place()
-        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python", "--log-dir", place + "/log",
-                    "--master-addr", "127.0.0.1", "--master-port", str(self.free_port())]
+        torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--no-python",
+                    "--log-dir", place + "/log", "--master-addr", "127.0.0.1", "--master-port", str(self.free_port())]
         config = self.config(place)
         good = self.finish(self.start(place, torchrun + self.command(config, None)), place)
         self.assertEqual(good.code, 0, good.err)
         self.assertEqual(self.losses(good), self.losses(self.trained()))
         bad = self.config(place, training__dataset_path=place + "/none.bin")
-        outcome = self.finish(self.start(place, torchrun + self.command(bad, None) + ["--job.overwrite=true"]), place, LIM)
+        command = torchrun + self.command(bad, None) + ["--job.overwrite=true"]
+        outcome = self.finish(self.start(place, command), place, LIM)
         self.assertNotEqual(outcome.code, 0)
         self.assertIn(f"E-input: {place}/none.bin: no such file", outcome.err)
 
