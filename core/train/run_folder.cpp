@@ -53,9 +53,16 @@ void go_back(const RunFolder& f, const Config& config, std::uint64_t step) {
   remove_all(later);
 }
 
-std::string newest(const std::string& checkpoints) {
-  const auto all = list_snapshots(checkpoints);
-  return all.empty() ? "" : all.back().path;
+// Passing over a damaged snapshot would lose steps without a word, and end where the run reaches that step again.
+std::string newest(const RunFolder& f, const Config& config) {
+  const auto whole = list_snapshots(f.checkpoints);
+  const auto broken = snapshot_folders(f, whole.empty() ? 0 : whole.back().step);
+  for (auto& folder : broken)
+    if (step_of_name(fs::path(folder).filename().string()))
+      fail(Code::checkpoint, config.origin("checkpoint.resume").text, ": [checkpoint] resume = \"auto\": ", folder,
+           " is newer than every whole snapshot and no whole one itself; move it away to go on from ",
+           whole.empty() ? "the beginning" : whole.back().path);
+  return whole.empty() ? "" : whole.back().path;
 }
 
 std::string decide(const RunFolder& f, const Config& config) {
@@ -64,7 +71,7 @@ std::string decide(const RunFolder& f, const Config& config) {
     fail(Code::config, config.origin("job.dump_folder").text, ": [job] dump_folder ", f.path,
          " is where the configuration ", config.file, " is, which the run would overwrite; choose another folder");
   const auto& resume = config.checkpoint.resume;
-  if (resume == "auto") return newest(f.checkpoints);
+  if (resume == "auto") return newest(f, config);
   if (resume == "none") return begin_anew(f, config), "";
   const fs::path snapshot = fs::absolute(resume).lexically_normal() / "";  // "a/step-1" and "a/step-1/" alike
   const auto path = snapshot.parent_path();

@@ -58,6 +58,20 @@ class StartC15(tool.RunTest):
                               lr_scheduler__total_steps=10)
         self.assertEqual(further.losses, straight.losses)
 
+    def test_auto_does_not_pass_over_a_damaged_snapshot(self):
+        for whole, told in (([2], "to go on from .*step-00000002"), ([], "to go on from the beginning")):
+            with self.subTest(whole=whole):
+                name = f"damaged-{len(whole)}"
+                run = self.train(name, training__steps=4, checkpoint__interval=2 if whole else 4)
+                self.assertEqual(run.snapshots, whole + [4])
+                data = tool.snapshot_path(run.folder, 4) + "/data-00001-of-00002.safetensors"
+                tool.write_text(data, tool.read_text(data, "rb")[:-1], "wb")
+                again = self.train(name, code=4, training__steps=6, checkpoint__resume="auto")
+                self.assertRegex(again.err, "step-00000004 is newer than every whole snapshot .*" + told)
+                os.rename(tool.snapshot_path(run.folder, 4), run.folder + "/checkpoints/damaged")
+                again = self.train(name, training__steps=6, checkpoint__resume="auto")
+                self.assertEqual(sorted(again.losses), [1, 2, 3, 4, 5, 6])
+
     def test_two_runs_never_mix_in_a_folder(self):
         one = self.train("one", training__steps=6, checkpoint__interval=2)
         self.train("other", training__steps=2)
