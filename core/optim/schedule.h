@@ -14,7 +14,7 @@ struct Schedule {
 
   // step from 0. Warm-up: lr (step + 1) / (warmup_steps + 1). Then lr until the decay begins, then with
   // x = steps into the decay / its length: linear 1 - x, cosine (1 + cos(pi x)) / 2, sqrt 1 - sqrt(x), scaled to
-  // run from 1 to min_lr_factor; min_lr_factor after total_steps.
+  // run from 1 to min_lr_factor; min_lr_factor after total_steps. A decay_ratio of 0 never decays.
   double at(std::int64_t step) const;
 };
 
