@@ -92,14 +92,24 @@ TEST_F(RunFolderTest, AutoBeginsWhereThereIsNothing) {
   EXPECT_EQ(resumed_from(), "");
 }
 
-TEST_F(RunFolderTest, AutoTakesTheNewestCompleteSnapshot) {
+TEST_F(RunFolderTest, AutoTakesTheNewestSnapshotAndSkipsOneThatWasNeverComplete) {
   earlier_run({8, 9, 10});
   config.checkpoint.resume = "auto";
   EXPECT_EQ(resumed_from(), snapshot(10));
   fs::create_directories(folder / "run/checkpoints/.saving-00000011");
-  fs::create_directories(snapshot(12));  // no manifest
+  fs::create_directories(folder / "run/checkpoints/step-12");  // somebody else's
   EXPECT_EQ(resumed_from(), snapshot(10));
+}
+
+// A complete snapshot that was damaged later must not cost the steps since the one before without a word.
+TEST_F(RunFolderTest, AutoRefusesToPassOverADamagedSnapshot) {
+  earlier_run({8, 9, 10});
+  config.checkpoint.resume = "auto";
   fs::remove(snapshot(10) + "/manifest.json");
+  const auto text = refusal(Code::checkpoint);
+  EXPECT_THAT(text, HasSubstr("run.toml:7:1: [checkpoint] resume = \"auto\": " + snapshot(10) + " is newer"));
+  EXPECT_THAT(text, HasSubstr("move it away to go on from " + snapshot(9)));
+  fs::remove_all(snapshot(10));
   EXPECT_EQ(resumed_from(), snapshot(9));
 }
 
