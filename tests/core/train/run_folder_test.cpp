@@ -208,5 +208,17 @@ TEST_F(RunFolderTest, WritesWhatWasResolved) {
   EXPECT_THAT(error_text(Code::io, [&] { write_run_files(f, config, ""); }), HasSubstr("gone/config.toml"));
 }
 
+TEST_F(RunFolderTest, AFileThatDoesNotFitLeavesTheOldOne) {
+  const auto path = folder / "config.toml";
+  test::write_file(path, "old");
+  fs::create_symlink("/dev/full", path + ".new");
+  const auto text = error_text(Code::io, [&] { write_whole(path, "new"); });
+  EXPECT_THAT(text, HasSubstr("config.toml: cannot be written: No space left on device"));
+  EXPECT_EQ(test::read_file(path), "old");
+  EXPECT_FALSE(fs::exists(fs::symlink_status(path + ".new")));
+  write_whole(path, "new");
+  EXPECT_EQ(test::read_file(path), "new");
+}
+
 }  // namespace
 }  // namespace shale
