@@ -9,6 +9,7 @@
 #include "core/base/error.h"
 #include "core/base/text.h"
 #include "core/device/cpu_pool.h"
+#include "core/train/run_folder.h"
 
 namespace shale {
 namespace {
@@ -36,14 +37,11 @@ bool tells_of(const std::string& line, std::int64_t last_step) {
 void keep_until(const std::string& path, std::int64_t step) {
   std::ifstream in(path);
   if (!in) return;
-  const auto temporary = path + ".new";
-  std::ofstream out(temporary, std::ios::trunc);
-  std::string line;
+  std::string line, kept;
   while (std::getline(in, line))
-    if (tells_of(line, step)) out << line << "\n";
-  out.close();
-  if (!out || std::rename(temporary.c_str(), path.c_str()) != 0)
-    fail(Code::io, path, ": cannot be rewritten; is the disk full, or the folder read-only?");
+    if (tells_of(line, step)) kept += line + "\n";
+  in.close();
+  write_whole(path, kept);
 }
 
 }  // namespace
@@ -69,10 +67,10 @@ Reporter::Reporter(const Run& run, const std::string& folder) {
   terminal_ = isatty(STDOUT_FILENO) != 0;
   log_freq_ = run.config().metrics.log_freq;
   first_step_ = run.progress.step + 1;
-  const auto path = folder + "/metrics.jsonl";
-  keep_until(path, run.progress.step);
-  metrics_.open(path, std::ios::app);
-  if (!metrics_) fail(Code::io, path, ": cannot be written; check job.dump_folder");
+  path_ = folder + "/metrics.jsonl";
+  keep_until(path_, run.progress.step);
+  metrics_.open(path_, std::ios::app);
+  if (!metrics_) fail(Code::io, path_, ": cannot be written; check job.dump_folder");
 }
 
 std::string Reporter::console_line(const Run& run, const StepReport& r) const {
@@ -111,8 +109,12 @@ void Reporter::write_metrics(const Run& run, const StepReport& r) {
                                     {"cpu_seconds", cpu_seconds()},
                                     {"large_allocations", cpu_pool_counts().large_allocations}};
   // A number that is not finite is written as null: JSON has no other word.
-  metrics_ << line.dump() << std::endl;
-  if (!metrics_) fail(Code::io, "metrics.jsonl: cannot be written; is the disk full?");
+  append(line.dump());
+}
+
+void Reporter::append(const std::string& line) {
+  metrics_ << line << std::endl;
+  if (!metrics_) fail(Code::io, path_, ": cannot be written; is the disk full?");
 }
 
 void Reporter::step(const Run& run, const StepReport& r) {
@@ -129,7 +131,7 @@ void Reporter::step(const Run& run, const StepReport& r) {
 
 void Reporter::validation(const Run& run, double loss) {
   if (!prints_) return;
-  metrics_ << nlohmann::ordered_json{{"step", run.progress.step}, {"validation_loss", loss}}.dump() << std::endl;
+  append(nlohmann::ordered_json{{"step", run.progress.step}, {"validation_loss", loss}}.dump());
   note(str("step ", run.progress.step, "/", run.total_steps, "  validation loss ", format("%.4f", loss)));
 }
 

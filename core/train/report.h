@@ -26,6 +26,7 @@ class Reporter {
  private:
   std::string console_line(const Run&, const StepReport&) const;
   void write_metrics(const Run&, const StepReport&);
+  void append(const std::string& line);  // to metrics.jsonl
 
   bool prints_ = false, terminal_ = false;
   std::int64_t first_step_ = 0, log_freq_ = 1;
@@ -33,6 +34,7 @@ class Reporter {
   std::int64_t tokens_ = 0;
   std::int64_t logged_tokens_ = 0;
   double logged_seconds_ = 0;
+  std::string path_;  // of metrics.jsonl
   std::ofstream metrics_;
 };
 

@@ -1,5 +1,8 @@
 #include "core/train/run_folder.h"
 
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 
@@ -112,14 +115,21 @@ RunFolder open_run_folder(Group& everyone, const Config& config) {
   return f;
 }
 
+void write_whole(const std::string& path, const std::string& text) {
+  const std::string temporary = path + ".new";
+  errno = 0;
+  std::ofstream out(temporary, std::ios::trunc);
+  out << text;
+  out.close();
+  if (out && std::rename(temporary.c_str(), path.c_str()) == 0) return;
+  const std::string reason = std::strerror(errno);
+  std::remove(temporary.c_str());
+  fail(Code::io, path, ": cannot be written: ", reason, "; free space or choose another job.dump_folder");
+}
+
 void write_run_files(const RunFolder& f, const Config& config, const std::string& plugins_json) {
-  const auto write = [&](const char* name, const std::string& text) {
-    std::ofstream out(f.path + "/" + name, std::ios::trunc);
-    out << text;
-    if (!out.flush()) fail(Code::io, f.path, "/", name, ": cannot be written");
-  };
-  write("config.toml", config.text);
-  write("plugins.json", plugins_json);
+  write_whole(f.path + "/config.toml", config.text);
+  write_whole(f.path + "/plugins.json", plugins_json);
 }
 
 }  // namespace shale

@@ -19,6 +19,9 @@ struct RunFolder {
 // run, or later snapshots of the same one.
 RunFolder open_run_folder(Group& everyone, const Config&);
 
+// Puts a file into the run folder whole or not at all. Error{io} naming it and the system's reason.
+void write_whole(const std::string& path, const std::string& text);
+
 // Rank 0 only: what was resolved, for people and for later runs.
 void write_run_files(const RunFolder&, const Config&, const std::string& plugins_json);
 
