@@ -72,6 +72,8 @@ int train_command(const TrainArguments& args) {
     std::fputs(print_config(config).c_str(), stdout);
     return 0;
   }
+  // Before any rank exists: what is wrong with a plugin or its options is said here, once.
+  load_plugins(config, installed_plugins(), Log(0, Log::Level::error));
   launch.init_timeout = config.comm.init_timeout_seconds, launch.timeout = config.comm.train_timeout_seconds;
   if (launch.spawn > 0) return launch_local(launch, [&](const Launch& l) { return rank_main(config, l); });
   return run_alone(config, launch);
