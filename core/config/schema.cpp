@@ -27,7 +27,7 @@ constexpr Key kKeys[] = {
     {"model", "name", SHALE_SLOT(model.name), "", "llama3", kAny, "family of the model"},
     {"model", "flavor", SHALE_SLOT(model.flavor), "", "", kAny, "named size, unless hf_assets_path is given"},
     {"model", "hf_assets_path", SHALE_SLOT(model.hf_assets_path), "", "", kAny,
-     "Hugging Face folder whose config.json describes the model"},
+     "Hugging Face folder: config.json describes the model, its weights are the first if it has any"},
     {"model", "frozen", SHALE_SLOT(model.frozen), "", "", kAny,
      "patterns of parameter names that do not train; * matches anything"},
 

@@ -22,6 +22,17 @@ bool has_weights(const std::string& folder) {
   return fs::exists(folder + "/model.safetensors") || fs::exists(folder + "/model.safetensors.index.json");
 }
 
+// Also under names or in formats that cannot be read: those are errors, never a reason to begin from initial values.
+bool has_something_like_weights(const std::string& folder) {
+  std::error_code unreadable;
+  for (const auto& entry : fs::directory_iterator(folder, unreadable)) {
+    const auto name = entry.path().filename().string();
+    if (name.ends_with(".safetensors") || name == "model.safetensors.index.json" || name.starts_with("pytorch_model"))
+      return true;
+  }
+  return false;
+}
+
 void load_hf(Run& run, const std::string& folder) {
   const auto file = WeightsFolder::open(folder);
   file->match(run.model.info, run.model.architecture);
@@ -249,8 +260,10 @@ void first_weights(Run& run) {
     fail(Code::checkpoint, c.origin("checkpoint.initial_load_path").text, ": [checkpoint] initial_load_path ", path,
          " is neither a complete snapshot nor a folder with model.safetensors");
   if (!path.empty()) return load_hf(run, path);
-  if (!c.model.hf_assets_path.empty() && has_weights(c.model.hf_assets_path))
-    return load_hf(run, c.model.hf_assets_path);
+  const auto& assets = c.model.hf_assets_path;
+  if (!assets.empty() && has_something_like_weights(assets)) return load_hf(run, assets);
+  if (!assets.empty())
+    run.around.log.warning(str(assets, ": holds no weights, so the run begins from initial values by debug.seed"));
   const auto seed = static_cast<std::uint64_t>(c.debug.seed);
   run.engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
     return initial_values(run.model.architecture, p, seed, begin, end);
