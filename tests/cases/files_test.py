@@ -75,6 +75,17 @@ class Files(fixtures.Case):
             self.refused(INPUT, folder, "lm_head.weight", "missing", "tie_word_embeddings",
                          model__hf_assets_path=folder)
 
+    def test_C05_weights_that_are_missing_are_never_random_unsaid(self):
+        folder = self.model()
+        weights = folder + "/model.safetensors"
+        os.rename(weights, folder + "/model-00001-of-00002.safetensors")
+        self.refused(INPUT, folder, "model.safetensors.index.json", model__hf_assets_path=folder)
+        os.rename(folder + "/model-00001-of-00002.safetensors", folder + "/pytorch_model.bin")
+        self.refused(INPUT, folder, "pytorch_model.bin", "pickle", model__hf_assets_path=folder)
+        os.remove(folder + "/pytorch_model.bin")
+        outcome = self.trained(model__hf_assets_path=folder, training__steps=1)
+        self.hold_warning(outcome, folder, "no weights", "initial values")
+
     def write_large(self, folder):
         """59 million parameters in four files; returns the bytes of all and of the largest tensor. Many small layers,
         so that slots, which the first step fills, are small beside the weights."""
