@@ -3,7 +3,10 @@ import ctypes
 import ctypes.util
 import json
 import os
+import resource
 import shutil
+import signal
+import subprocess
 import unittest
 
 import numpy as np
@@ -155,6 +158,23 @@ class RetentionC24(tool.RunTest):
         start = tool.snapshot_path(self.root + "/protected", 1)
         run = self.train("protected", 1, training__steps=4, checkpoint__keep_latest_k=1, checkpoint__resume=start)
         self.assertEqual(run.snapshots, [1, 4])
+
+
+class FullDisk(tool.RunTest):
+    def test_a_save_that_fails_ends_the_run_and_leaves_nothing_half_done(self):
+        def limit():
+            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # a file that grows too long is then an error of write()
+            resource.setrlimit(resource.RLIMIT_FSIZE, (50 << 10, 50 << 10))
+
+        config = self.config("full", training__steps=6, checkpoint__interval=2)
+        done = subprocess.run([tool.SHALE, "train", config, "--nproc", "2"], capture_output=True, text=True,
+                              timeout=tool.LIMIT, env=tool.environment(), cwd=self.root, preexec_fn=limit)
+        self.assertEqual(done.returncode, 6, done.stderr)
+        self.assertEqual(done.stderr.count("E-io"), 1, done.stderr)
+        self.assertRegex(done.stderr, r"\.saving-00000002/\S+\.safetensors: .*(File too large|no room)")
+        self.assertEqual(os.listdir(self.root + "/full/checkpoints"), [])
+        again = self.train("full", training__steps=6, checkpoint__interval=2, checkpoint__resume="auto")
+        self.assertEqual(again.snapshots, [2, 4, 6])
 
 
 class Digest(ctypes.Structure):
