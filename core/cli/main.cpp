@@ -66,6 +66,7 @@ void add_generate(CLI::App& app, int& result) {
 
 void add_plugin(CLI::App& app, int& result) {
   auto* plugin = app.add_subcommand("plugin", "Look at plugins")->require_subcommand(1);
+  plugin->footer("Example: shale plugin list");
   auto json = std::make_shared<bool>(false);
   auto name = std::make_shared<std::string>();
   auto* list = plugin->add_subcommand("list", "Every plugin that can be named in a configuration");
@@ -81,6 +82,7 @@ void add_plugin(CLI::App& app, int& result) {
 
 void add_checkpoint(CLI::App& app, int& result) {
   auto* checkpoint = app.add_subcommand("checkpoint", "Look at snapshots")->require_subcommand(1);
+  checkpoint->footer("Example: shale checkpoint inspect outputs/checkpoints/step-00000100");
   auto folder = std::make_shared<std::string>();
   auto* inspect = checkpoint->add_subcommand("inspect", "What a snapshot holds");
   inspect->add_option("folder", *folder, "a step-... folder")->required();
@@ -105,6 +107,7 @@ void refuse_unknown_command(const CLI::App* app, int argc, char** argv) {
 int run(int argc, char** argv) {
   CLI::App app("shale: trains transformer language models, sharded over ranks");
   app.require_subcommand(1);
+  app.footer("Each command has --help of its own.\n\nExample: shale train run.toml --nproc 2");
   int result = 0;
   add_train(app, result);
   add_generate(app, result);

@@ -19,11 +19,11 @@ class CommandLine(tool.RunTest):
         return done.stderr
 
     def test_every_help_has_an_example(self):
-        for words in COMMANDS:
+        for words in (*COMMANDS, [], ["plugin"], ["checkpoint"]):
             with self.subTest(words):
                 done = self.shale(*words, "--help")
                 self.assertEqual((done.returncode, done.stderr), (0, ""))
-                self.assertIn("Example: shale " + " ".join(words), done.stdout)
+                self.assertIn(" ".join(["Example: shale", *words]), done.stdout)
         top = self.shale("--help")
         self.assertEqual(top.returncode, 0)
         for words in COMMANDS:
