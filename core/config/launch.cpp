@@ -8,34 +8,6 @@
 namespace shale {
 namespace {
 
-constexpr const char* kOwn = "SHALE_LAUNCH_";
-
-int own(const Environment& environment, const std::string& name, std::int64_t least, std::int64_t most) {
-  const auto value = number(environment, kOwn + name, least, most);
-  if (!value) fail(Code::config, kOwn, name, " is missing beside ", kOwn, "RANK; unset all of them");
-  return static_cast<int>(*value);
-}
-
-// A child of shale's own launcher.
-std::optional<Launch> from_parent(int nproc, const Environment& environment) {
-  if (lookup(environment, str(kOwn, "RANK")).empty()) return std::nullopt;
-  Launch launch;
-  launch.world = own(environment, "WORLD", 1, kMostRanks);
-  launch.rank = own(environment, "RANK", 0, launch.world - 1);
-  launch.local_world = own(environment, "LOCAL_WORLD", 1, std::min(launch.world, kMostLocal));
-  launch.local_rank = own(environment, "LOCAL_RANK", 0, launch.local_world - 1);
-  launch.port = own(environment, "PORT", 0, 65535);
-  launch.agent_store = own(environment, "AGENT_STORE", 0, 1) == 1;
-  launch.master = lookup(environment, str(kOwn, "MASTER"));
-  launch.prefix = lookup(environment, str(kOwn, "PREFIX"));
-  launch.source = str(kOwn, "RANK");
-  if (launch.master.empty()) fail(Code::config, kOwn, "MASTER is missing beside ", kOwn, "RANK; unset all of them");
-  if (nproc > 0 && nproc != launch.local_world) {
-    fail(Code::config, "--nproc ", nproc, " contradicts ", shown(environment, str(kOwn, "LOCAL_WORLD")));
-  }
-  return launch;
-}
-
 // Several hosts that each start `local` ranks of their own.
 Launch spawn_on(const Environment& environment, std::int64_t nodes, std::int64_t node, int local) {
   Launch launch;
@@ -144,7 +116,6 @@ Launch single(const Environment& environment) {
 }
 
 Launch find_launch(int nproc, const Environment& environment) {
-  if (auto launch = from_parent(nproc, environment)) return *launch;
   if (auto launch = from_nproc(nproc, environment)) return *launch;
   if (auto launch = from_torchrun(environment)) return *launch;
   if (auto launch = from_mpi(environment)) return *launch;
@@ -163,17 +134,5 @@ Launch read_launch(int nproc, const Environment& environment) {
 }
 
 Launch read_launch(int nproc) { return read_launch(nproc, process_environment()); }
-
-std::vector<std::pair<std::string, std::string>> launch_variables(const Launch& child) {
-  const auto named = [](const char* name, const std::string& value) { return std::pair{str(kOwn, name), value}; };
-  return {named("RANK", str(child.rank)),
-          named("WORLD", str(child.world)),
-          named("LOCAL_RANK", str(child.local_rank)),
-          named("LOCAL_WORLD", str(child.local_world)),
-          named("MASTER", child.master),
-          named("PORT", str(child.port)),
-          named("AGENT_STORE", child.agent_store ? "1" : "0"),
-          named("PREFIX", child.prefix)};
-}
 
 }  // namespace shale

@@ -3,8 +3,6 @@
 #pragma once
 
 #include <string>
-#include <utility>
-#include <vector>
 
 #include "core/config/environment.h"
 
@@ -29,9 +27,5 @@ struct Launch {
 // nproc: the value of --nproc, 0 = not given. Error{config} naming the variables that contradict each other.
 Launch read_launch(int nproc);
 Launch read_launch(int nproc, const Environment&);
-
-// What shale's own launcher adds to the environment of a child so that read_launch() there returns this launch (rank,
-// world, local ranks, master, port, agent_store, prefix), whatever else the environment says.
-std::vector<std::pair<std::string, std::string>> launch_variables(const Launch& child);
 
 }  // namespace shale

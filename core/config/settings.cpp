@@ -11,11 +11,10 @@ constexpr std::string_view kOptions = "options";
 
 // Variables that start like settings and are none: the program's own, and those of its scripts and tests.
 constexpr std::array<std::string_view, 4> kReserved{"SHALE_PLUGIN_PATH", "SHALE_CACHE", "SHALE_PYTHON", "SHALE_TESTS"};
-constexpr std::array<std::string_view, 2> kReservedPrefixes{"SHALE_LAUNCH_", "SHALE_TEST_"};
+constexpr std::string_view kReservedPrefix = "SHALE_TEST_";
 
 bool is_reserved(const std::string& name) {
-  const auto starts = [&](std::string_view prefix) { return name.starts_with(prefix); };
-  return std::ranges::find(kReserved, name) != kReserved.end() || std::ranges::any_of(kReservedPrefixes, starts);
+  return name.starts_with(kReservedPrefix) || std::ranges::find(kReserved, name) != kReserved.end();
 }
 
 // "SHALE_SHARDING_OPTIONS_SHARD_SIZE" -> "sharding.options.shard_size"; "" for a name that is no setting.

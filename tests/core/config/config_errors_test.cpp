@@ -178,7 +178,7 @@ TEST_F(ConfigErrorTest, OverridesAndVariables) {
   EXPECT_EQ(error("", {}, {{"SHALE_QQQQQQQQQQQQQQ", "1"}}),
             "SHALE_QQQQQQQQQQQQQQ: is not a variable of shale; unset it");
   EXPECT_EQ(error("", {}, {{"SHALE_PLUGIN_PATH", "lib:/b"}}), "SHALE_PLUGIN_PATH: lib must be an absolute path");
-  EXPECT_EQ(error("", {}, {{"SHALE_LAUNCH_RANK", "1"}, {"SHALE_TEST_X", "1"}, {"NOT_SHALE", "1"}}), "");
+  EXPECT_EQ(error("", {}, {{"SHALE_TEST_X", "1"}, {"NOT_SHALE", "1"}}), "");
 }
 
 // Mutations of a good file: each ends in a Config that reads back to itself, or in an Error{config}.

@@ -69,37 +69,6 @@ TEST(Launch, NprocSpawns) {
   EXPECT_THAT(error(5000, {}), HasSubstr("--nproc 5000"));
 }
 
-TEST(Launch, ChildrenReadWhatTheirParentWrote) {
-  Launch child;
-  child.rank = 3;
-  child.world = 8;
-  child.local_rank = 1;
-  child.local_world = 2;
-  child.master = "::1";
-  child.port = 1234;
-  child.agent_store = true;
-  child.prefix = "p/";
-  Environment environment = with(kTorchrun, kSlurm);  // the parent's surroundings must not matter
-  for (const auto& [name, value] : launch_variables(child)) environment[name] = value;
-  for (const int nproc : {0, 2}) {
-    const Launch launch = read_launch(nproc, environment);
-    EXPECT_EQ(launch.rank, 3);
-    EXPECT_EQ(launch.world, 8);
-    EXPECT_EQ(launch.local_rank, 1);
-    EXPECT_EQ(launch.local_world, 2);
-    EXPECT_EQ(launch.master, "::1");
-    EXPECT_EQ(launch.port, 1234);
-    EXPECT_TRUE(launch.agent_store);
-    EXPECT_EQ(launch.prefix, "p/");
-    EXPECT_EQ(launch.spawn, 0);
-  }
-  EXPECT_THAT(error(3, environment), HasSubstr("--nproc 3 contradicts SHALE_LAUNCH_LOCAL_WORLD=2"));
-  environment.erase("SHALE_LAUNCH_PORT");
-  EXPECT_THAT(error(0, environment), HasSubstr("SHALE_LAUNCH_PORT is missing"));
-  environment["SHALE_LAUNCH_PORT"] = "99999";
-  EXPECT_THAT(error(0, environment), HasSubstr("SHALE_LAUNCH_PORT=99999"));
-}
-
 TEST(Launch, Torchrun) {
   const Launch launch = read_launch(0, with(kTorchrun, kSlurm));  // srun torchrun: RANK wins
   EXPECT_EQ(launch.rank, 5);
