@@ -124,8 +124,10 @@ class Plugins(fixtures.Case):
 
     def test_C32_an_exception_across_the_boundary(self):
         throws = '#include <stdexcept>\nextern "C" void boom() { throw std::runtime_error("boom"); }\n'
-        for place in ("(void)host;", "(void)self;"):
-            path = self.built((place, place + "\n  extern void boom(void);\n  boom();"), more=throws)
+        places = {"entry": "(void)host;", "create": "struct split* p = malloc(sizeof *p);",
+                  "get_interface": "(void)self;", "plan": "const struct split* p = self;"}
+        for place, line in places.items():
+            path = self.built((line, line + "\n  extern void boom(void);\n  boom();"), more=throws)
             with self.subTest(place=place):
                 self.refused_plugin(path, path, "boom", "exception")
 

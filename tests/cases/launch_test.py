@@ -85,6 +85,10 @@ class Launch(fixtures.Case):
         for outcome in outcomes:
             self.hold_refusal(outcome, DIST, "rank 1")
 
+    def test_C16_half_of_the_variables_is_no_run_of_one_rank(self):
+        for env, missing in (({"WORLD_SIZE": "2"}, "RANK"), ({"RANK": "1"}, "WORLD_SIZE")):
+            self.refused(fixtures.CONFIG, missing, nproc=None, env=env)
+
     def test_C16_a_rank_outside_the_world(self):
         outcome = self.finish(*self.rank(2, self.free_port()), LIM)
         self.assertEqual(outcome.code, fixtures.CONFIG, outcome.err)
