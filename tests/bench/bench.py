@@ -2,9 +2,9 @@
 
     tests/bench/bench.py [tiny|small] [--steps N] [--turns N]
 
-Both systems run whole, taking turns; a turn gives each the same number of steps. Printed: median seconds and CPU seconds
-per step without the first, tokens/s, peak resident memory, seconds from launch to the end of step 1, and the ratios as
-median over turns. Ratios are the figures to quote: the times of one machine say little about another's.
+Both systems run whole, taking turns; a turn gives each the same number of steps. Printed: median seconds and CPU
+seconds per step without the first, tokens/s, peak resident memory, seconds from launch to the end of step 1, and the
+ratios as median over turns. Ratios are the figures to quote: the times of one machine say little about another's.
 """
 import argparse
 import json
@@ -86,21 +86,23 @@ def forecast(text):
     return float("nan")
 
 
-def _peer(rank, port, folder, name, steps, kind, launched, out):
+def _peer(rank, port, job):
+    """job: folder, workload, steps, kind of wrapping, when the program was launched, where the figures go."""
+    folder, name, steps, kind, launched, out = job
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
     torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
     from safetensors.torch import load_file
-    shape, training = training_of(name, steps)
+    shape, training = training_of(name, int(steps))
     tokens = torch.from_numpy(__import__("numpy").fromfile(folder + "/tokens.bin", dtype="uint16")).long()
     model, optimizer = ref.build(shape, load_file(folder + "/hf/model.safetensors"), training, kind)
     took, cpu, first = [], [], None
-    for step in range(steps):
+    for step in range(int(steps)):
         parts = list(ref.batches(tokens, training, step, rank, 2))
         begin, used = time.monotonic(), time.process_time()
-        loss, _ = ref.train_step(model, optimizer, kind, training, parts, 2)
+        loss, _ = ref.train_step(model, optimizer, training, parts, 2)
         took.append(time.monotonic() - begin), cpu.append(time.process_time() - used)
-        first = first or time.monotonic() - launched
+        first = first or time.monotonic() - float(launched)
     if rank == 0:
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
         with open(out, "w") as f:
@@ -112,19 +114,19 @@ def _peer(rank, port, folder, name, steps, kind, launched, out):
 
 def run_peer(folder, name, steps, kind):
     out = folder + "/peer.json"
-    code = f"import sys; sys.path.insert(0, {HERE!r}); import bench; bench.peer_main(*sys.argv[1:])"
+    code = f"import sys; sys.path.insert(0, {HERE!r}); import bench; bench.peer_main(sys.argv[1:])"
     launched = time.monotonic()
     subprocess.run([sys.executable, "-c", code, folder, name, str(steps), kind, str(launched), out], check=True)
     with open(out) as f:
         return json.load(f)
 
 
-def peer_main(folder, name, steps, kind, launched, out):
+def peer_main(job):
     import socket
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    torch.multiprocessing.spawn(_peer, (port, folder, name, int(steps), kind, float(launched), out), nprocs=2)
+    torch.multiprocessing.spawn(_peer, (port, job), nprocs=2)
 
 
 def main():

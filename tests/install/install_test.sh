@@ -38,7 +38,8 @@ cd "$work"
 shale="$prefix/bin/shale"
 "$shale" version >/dev/null || fail "shale version"
 "$shale" plugin list >list.txt && grep -q full_shard list.txt || fail "shale plugin list does not name full_shard"
-"$shale" plugin info "$work/split.so" >info.txt && grep -q ways info.txt || fail "shale plugin info does not print the options"
+"$shale" plugin info "$work/split.so" >info.txt && grep -q ways info.txt ||
+  fail "shale plugin info does not print the options"
 
 cat "$source"/core/*/*.h >text.txt
 train() { # plugin, option

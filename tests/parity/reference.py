@@ -184,10 +184,10 @@ def wrap(model, kind, training):
     return model
 
 
-def train_step(model, optimizer, kind, training, parts, world):
+def train_step(model, optimizer, training, parts, world):
     total = 0.0
     tokens = world * training.micro_steps * training.micro_batch * training.seq_len
-    for m, (ids, targets) in enumerate(parts):
+    for ids, targets in parts:
         loss = loss_sum(model, ids, targets)
         # DDP and FSDP2 average over the ranks.
         (loss * (world / tokens)).backward()
@@ -221,7 +221,7 @@ def run(kind, shape, training, weights, tokens, rank=0, world=1):
     model, optimizer = build(shape, weights, training, kind)
     losses, norms = [], []
     for step in range(training.steps):
-        loss, norm = train_step(model, optimizer, kind, training, batches(tokens, training, step, rank, world), world)
+        loss, norm = train_step(model, optimizer, training, batches(tokens, training, step, rank, world), world)
         losses.append(loss), norms.append(norm)
     final = {}
     for name, p in model.named_parameters():

@@ -43,7 +43,8 @@ def train(folder, settings, nproc, limit=300, check=True):
     done = subprocess.run([SHALE, "train", config, "--nproc", str(nproc)], capture_output=True, text=True,
                           timeout=limit, env=environment())
     if check and done.returncode != 0:
-        raise AssertionError(f"shale train {config} --nproc {nproc}: exit {done.returncode}\n{done.stdout}{done.stderr}")
+        output = done.stdout + done.stderr
+        raise AssertionError(f"shale train {config} --nproc {nproc}: exit {done.returncode}\n{output}")
     return done
 
 
