@@ -15,8 +15,8 @@ import reference as ref
 import shale_run
 
 torch.set_num_threads(1)
-# A bfloat16 value carries 8 bits, so one rounding is 2^-9 = 2e-3 relative at most. Logits of size about 3 round by 6e-3,
-# and the loss, a mean over many tokens of such errors with mixed signs, stays within a few roundings of the reference.
+# A bfloat16 value carries 8 bits, so one rounding is 2^-9 = 2e-3 relative at most. Logits of size about 3 round by
+# 6e-3, and the loss, a mean of such errors with mixed signs over many tokens, stays within a few roundings.
 BF16_LOSS = 4 * 2.0**-8
 
 
@@ -57,7 +57,8 @@ class Parity(unittest.TestCase):
         cls.reference = {}
         for world in (2, 4):
             names = [("fsdp2", 1), ("fsdp2", 3), ("ddp", 1), ("fsdp2", "float32"), ("fsdp2", "bf16")]
-            jobs = [job("fsdp2", plain), job("fsdp2", three), job("ddp", plain), job("fsdp2", single), job("fsdp2", bf16)]
+            jobs = [job("fsdp2", plain), job("fsdp2", three), job("ddp", plain), job("fsdp2", single),
+                    job("fsdp2", bf16)]
             for name, result in zip(names, ref.run_distributed(world, jobs, cls.folder)):
                 cls.reference[(world, *name)] = result
             # One process on the joint batch: accumulation changes nothing but the order of sums.
