@@ -7,6 +7,7 @@ cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
 torch=$(tests/setup.sh run)
 export CCACHE_DIR=${CCACHE_DIR:-${SHALE_CACHE:-$HOME/.cache/shale}/ccache}
+export CCACHE_BASEDIR=$PWD CCACHE_NOHASHDIR=1 # another clone finds the same objects
 tests=()
 [ -e build/CMakeCache.txt ] || tests=(-DSHALE_TESTS=OFF) # a tree that was set up for the tests stays so
 cmake -G Ninja -S . -B build -DLIBTORCH_ROOT="$torch" "${tests[@]}" --log-level=WARNING
