@@ -135,7 +135,7 @@ std::string Plugins::describe() const {
                    {"hash", p.hash},
                    {"options", options}});
   }
-  return out.dump(2);
+  return out.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);  // a path may be any bytes
 }
 
 }  // namespace shale

@@ -196,6 +196,7 @@ Item value_item(ItemRole role, const std::string& name, const std::string& key, 
   return item;
 }
 
+// Collective: hosts may keep their plugins in different places, but what a snapshot holds is one text, that of rank 0.
 std::vector<Item> value_items(Run& run) {
   std::vector<Item> items;
   const auto add = [&](const char* key, ItemValue v) { items.push_back(value_item(ItemRole::run, "run", key, v)); };
@@ -208,7 +209,7 @@ std::vector<Item> value_items(Run& run) {
   add("decay_ratio", schedule.decay_ratio), add("decay_type", schedule.decay_type);
   add("min_lr_factor", schedule.min_lr_factor);
   add("seed", run.config().debug.seed), add("seq_len", run.config().training.seq_len);
-  add("plugins", run.around.plugins.describe());
+  add("plugins", all_gather_text(run.everyone(), run.around.plugins.describe()).front());
   for (auto& [name, updates] : run.optimizer->updates())
     items.push_back(value_item(ItemRole::optimizer, name, "step", updates));
   if (run.model.architecture.tied) {

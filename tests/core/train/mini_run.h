@@ -1,4 +1,4 @@
-// A run of the small model on this process alone, without plugins or configuration file.
+// A run of the small model without plugins or configuration file, on this process alone or replicated on all ranks.
 #pragma once
 
 #include <memory>
@@ -12,6 +12,7 @@ namespace shale {
 class MiniRun {
  public:
   explicit MiniRun(const Config& = {});
+  explicit MiniRun(World&);  // must outlive it
   ~MiniRun();
   Run& operator*() { return *run_; }
   Run* operator->() { return run_.get(); }
@@ -22,9 +23,12 @@ class MiniRun {
 
  private:
   struct NoPlugins;
+  MiniRun(const Config&, std::unique_ptr<World> alone, World* shared);
+
   Config config_;
   Log log_;
-  std::unique_ptr<World> world_;
+  std::unique_ptr<World> alone_;
+  World& world_;
   std::unique_ptr<NoPlugins> plugins_;
   std::unique_ptr<ComputeDevice> device_;
   std::unique_ptr<Run> run_;
