@@ -20,7 +20,12 @@ void Engine::initialise(const Values& values) {
   weights_changed();
 }
 
-void Engine::weights_changed() { weights_.invalidate(weight_slots_); }
+void Engine::weights_changed() {
+  at::NoGradGuard off;
+  weights_.invalidate(weight_slots_);
+  for (std::size_t u = 0; u < units_.size(); ++u)
+    if (plan_.units[u].gather_at == GatherAt::after_update) weights_.prefetch(units_[u]);
+}
 
 // The weights of a position are in their slots on return, and the next ones are on their way.
 void Engine::before(std::size_t position, int direction) {

@@ -53,7 +53,7 @@ class Engine {
   // rank's batch. last: the step's last micro-step.
   double forward_backward(const Batch&, double seed, bool last);
   void end_step();         // all gradients are in the shards, summed over all ranks
-  void weights_changed();  // after the optimizer wrote the masters
+  void weights_changed();  // after the optimizer wrote the masters; starts the gathers that follow an update
 
   double evaluate(const Batch&);                // sum of the losses of this rank's batch; gradients untouched
   at::Tensor logits(const at::Tensor& tokens);  // [B, T] -> [B, T, vocabulary]

@@ -21,6 +21,12 @@ void clear_unwritten(UnitState& u) {
   }
 }
 
+// Is this reduction summed over the replicas before it joins those of other micro-steps? A step's only reduction need
+// not be waited for. Without a shard group the reduction itself was over the replicas.
+bool summed_at_once(const UnitState& u, const FlatState& f) {
+  return f.replicas && u.replicas_now && (!f.reduce || f.touched || !u.closed_last);
+}
+
 // All-reduces in a narrower dtype than the sum is kept in.
 class CastWork final : public Work {
  public:
@@ -62,7 +68,7 @@ void GradientReducer::close(UnitState& u, int unit_index, bool last) {
     reduced |= f.reduce != nullptr;
     if (f.plan->whole_grads) {
       f.touched = true;
-      if (last && f.replicas) sum_replicas(f);
+      if (last && f.replicas) replica_sums_.push_back(sum_replicas(f, f.shard_grads));
     } else {
       start(f, plan, *u.grad_slot);
     }
@@ -99,27 +105,28 @@ void GradientReducer::collect(FlatState& f) {
   f.touched = true;
 }
 
-void GradientReducer::sum_replicas(FlatState& f) {
+std::unique_ptr<Work> GradientReducer::sum_replicas(FlatState& f, const at::Tensor& mine) {
   const auto reduce = f.plan->precision.reduce;
-  if (reduce == f.shard_grads.scalar_type()) {
-    replica_sums_.push_back(f.replicas->all_reduce(f.shard_grads, Reduction::sum));
-    return;
-  }
-  auto wire = f.shard_grads.to(reduce);
+  if (reduce == mine.scalar_type()) return f.replicas->all_reduce(mine, Reduction::sum);
+  auto wire = mine.to(reduce);
   auto work = f.replicas->all_reduce(wire, Reduction::sum);
-  replica_sums_.push_back(std::make_unique<CastWork>(f.shard_grads, wire, std::move(work)));
+  return std::make_unique<CastWork>(mine, wire, std::move(work));
 }
 
 void GradientReducer::retire(GradSlot& slot) {
   auto& u = *slot.owner;
   wait_all(slot.reductions);
   slot.owner = nullptr;
+  Works sums;
+  for (auto& f : u.flats)
+    if (f.reduce && !f.plan->layout.frozen && summed_at_once(u, f))
+      sums.push_back(sum_replicas(f, f.touched ? f.sum : f.shard_grads));
+  wait_all(sums);
   for (auto& f : u.flats) {
     if (f.plan->layout.frozen || f.plan->whole_grads) continue;
+    const bool done = summed_at_once(u, f);
     collect(f);
-    // Without a shard group the micro-step sum was already over the replicas.
-    const bool done = u.replicas_now && !f.reduce;
-    if (f.replicas && !done && u.closed_last) sum_replicas(f);
+    if (f.replicas && !done && u.closed_last) replica_sums_.push_back(sum_replicas(f, f.shard_grads));
   }
 }
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 
 #include "core/engine/state.h"
 #include "core/sharding/plan.h"
@@ -29,7 +30,7 @@ class GradientReducer {
   void retire(GradSlot&);
   void start(FlatState&, const UnitPlan&, GradSlot&);
   void collect(FlatState&);
-  void sum_replicas(FlatState&);
+  std::unique_ptr<Work> sum_replicas(FlatState&, const at::Tensor& mine);
 
   const ShardPlan& plan_;
   Works replica_sums_;

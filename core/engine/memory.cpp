@@ -128,13 +128,13 @@ std::pair<std::int64_t, GradSlotBytes> lay_out(UnitMemory& unit, bool adds) {
   for (auto& f : unit.flats) {
     const auto& p = f.precision;
     f.weight_offset = weights, f.grad_offset = grads.grads;
-    f.wire_offset = grads.wire, f.staging_offset = grads.staging;
+    f.wire_offset = grads.wire, f.staging_offset = grads.staging, f.sum_offset = grads.sum;
     if (!f.whole_weights) weights += aligned(f.elements() * width(p.compute));
     if (f.layout.frozen || f.whole_grads) continue;
     grads.grads += aligned(f.elements() * width(p.grad));
     if (p.grad != p.reduce) grads.wire += aligned(f.elements() * width(p.reduce));
     if (f.ways > 1) grads.staging += aligned(f.elements() * width(p.reduce));
-    if (f.ways > 1 && adds) grads.sum = std::max(grads.sum, aligned(f.range.chunk * width(p.accumulate)));
+    if (f.ways > 1 && adds) grads.sum += aligned(f.range.chunk * width(p.accumulate));
   }
   return {weights, grads};
 }

@@ -24,6 +24,7 @@ struct FlatMemory {
   std::int64_t grad_offset = 0;     // of the full gradients, ways * chunk elements of the gradient dtype
   std::int64_t wire_offset = 0;     // of their copy in the reduce dtype, in the wire buffer; only when it differs
   std::int64_t staging_offset = 0;  // of what the others send, reduce dtype
+  std::int64_t sum_offset = 0;      // of a reduction that is added to an earlier one, chunk elements, accumulate dtype
   std::int64_t elements() const { return range.chunk * ways; }
 };
 

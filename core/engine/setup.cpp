@@ -111,7 +111,7 @@ void Engine::bind_flat(FlatState& f, UnitState& u, const FlatMemory& m) {
   f.grads = over(slot.grads, m.grad_offset, {n}, p.grad);
   if (p.grad != p.reduce) f.wire_grads = over(slot.wire, m.wire_offset, {n}, p.reduce);
   if (m.ways > 1) f.staging = over(slot.staging, m.staging_offset, {n}, p.reduce);
-  if (slot.sum.numel() > 0) f.sum = over(slot.sum, 0, {m.range.chunk}, p.accumulate);
+  if (m.ways > 1 && slot.sum.numel() > 0) f.sum = over(slot.sum, m.sum_offset, {m.range.chunk}, p.accumulate);
 }
 
 void Engine::make_units(const GroupMaker& make) {

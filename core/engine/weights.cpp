@@ -92,7 +92,7 @@ void WeightGatherer::invalidate(std::deque<WeightSlot>& slots) {
   ++epoch_;
   for (auto& slot : slots) {
     wait_all(slot.gathers);
-    slot.landing = false;
+    slot.landing = slot.busy = false;
     poison(slot.memory);
   }
 }

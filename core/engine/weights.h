@@ -16,7 +16,7 @@ class WeightGatherer {
   void release(UnitState&);
   // Before a unit computes: the slot holds this unit's weights of this epoch, or it is a bug.
   void verify(const UnitState&) const;
-  // After the optimizer: everything gathered is stale.
+  // After the optimizer: everything gathered is stale and no slot is in use.
   void invalidate(std::deque<WeightSlot>&);
   std::int64_t gathers() const { return gathers_; }  // of units, so far
 

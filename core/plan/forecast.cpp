@@ -56,8 +56,10 @@ std::int64_t gathers_of_step(const MemoryPlan& memory, int micro_steps) {
     if (tenants.empty()) continue;
     std::int64_t all = 0;
     for (auto b : tenants) all += b;
-    if (tenants.size() == 1) bytes += all;
-    else bytes += (2 * all - tenants.back()) + (micro_steps - 1) * (2 * all - tenants.back() - tenants.front());
+    if (tenants.size() == 1)
+      bytes += all;
+    else
+      bytes += (2 * all - tenants.back()) + (micro_steps - 1) * (2 * all - tenants.back() - tenants.front());
   }
   return bytes;
 }
@@ -71,8 +73,8 @@ void add_reductions(Forecast& f, const MemoryPlan& memory, const ShardPlan& plan
       const auto piece = flat.range.chunk * width(flat.precision.reduce);
       f.reduce_bytes += piece * (flat.ways - 1) * times;
       const auto replicas = static_cast<std::int64_t>(members(plan.groups[unit.replica_group], 0).size());
-      const bool each = flat.ways == 1 && !flat.whole_grads && unit.replica_at == SyncAt::micro_step;
-      f.replica_bytes += 2 * piece * (replicas - 1) / replicas * (each ? topology.micro_steps : 1);
+      const bool each = !flat.whole_grads && unit.replica_at == SyncAt::micro_step;
+      f.replica_bytes += 2 * piece * (replicas - 1) / replicas * (each ? times : 1);
     }
 }
 

@@ -4,7 +4,6 @@
 #include <cmath>
 
 #include <ATen/TensorOperators.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/ops/equal.h>
 #include <gtest/gtest.h>
 
@@ -12,140 +11,38 @@
 #include "core/base/text.h"
 #include "core/device/cpu_pool.h"
 #include "tests/core/comm/ranks.h"
-#include "tests/core/engine/mini_model.h"
+#include "tests/core/engine/trainer.h"
 
 namespace shale {
 namespace {
 
-constexpr int kSteps = 3;
-constexpr double kRate = 0.05;
-
-struct Case {
-  int world = 2, micro_steps = 1;
-  std::string strategy = "full_shard";  // full_shard | keep | no_shard | hybrid
-  SyncAt reduce_at = SyncAt::micro_step, replica_at = SyncAt::boundary;
-  int prefetch = 1, weight_slots = 0, grad_slots = 0;
-  std::int64_t align = 1;
-  bool checkpoint = false;
-  MiniOptions model = {};
-};
-
-ShardPlan make_plan(const Case& c, const ModelInfo& model) {
-  ShardPlan plan;
-  plan.groups = {self_partition(c.world), world_partition(c.world)};
-  plan.weight_slots = c.weight_slots, plan.grad_slots = c.grad_slots;
-  UnitPlan u;
-  u.prefetch = c.prefetch, u.align = c.align, u.reduce_at = c.reduce_at, u.replica_at = c.replica_at;
-  if (c.strategy == "no_shard") u.replica_group = kWorldGroup;
-  if (c.strategy == "full_shard") u.shard_group = u.reshard_group = kWorldGroup;
-  if (c.strategy == "keep") u.shard_group = kWorldGroup;
-  if (c.strategy == "hybrid") {
-    Partition node(c.world), across(c.world);
-    for (int r = 0; r < c.world; ++r) node[r] = r / 2, across[r] = r % 2;
-    plan.groups.push_back(node), plan.groups.push_back(across);
-    u.shard_group = u.reshard_group = 2, u.replica_group = 3;
-  }
-  plan.units.assign(model.units.size(), u);
-  return plan;
-}
-
-PrecisionTable table_of(const ModelInfo& model, ParameterPrecision row) {
-  PrecisionTable t;
-  for (auto& unit : model.units) t.units.emplace_back(unit.parameters.size(), row);
-  return t;
-}
-
-ParameterPrecision all(at::ScalarType t) { return {t, t, t, t, t, t, t}; }
-
-struct Trainer {
-  Trainer(World& world, const Case& c, const ParameterPrecision& row = all(at::kDouble))
-      : world(world),
-        c(c),
-        model(mini_model(c.model)),
-        plan(make_plan(c, model.info)),
-        table(table_of(model.info, row)) {
-    validate(table, model.info);
-    Topology topology;
-    topology.world = world.size();
-    validate(plan, model.info, topology);
-    engine = std::make_unique<Engine>(
-        model, table, plan, [&](const Partition& p, const std::string& n) { return world.group(p, n); },
-        EngineOptions{world.rank(), c.micro_steps, c.checkpoint, at::kCPU});
-    const auto weights = mini_weights(model);
-    engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
-      return weights.at(p.name).flatten().narrow(0, begin, end - begin);
-    });
-  }
-
-  double step(int index) {
-    const int per_step = world.size() * c.micro_steps;
-    double tokens = 0, loss = 0;
-    for (int k = 0; k < per_step; ++k) tokens += static_cast<double>(mini_batch(index * per_step + k).n_targets);
-    engine->begin_step();
-    for (int m = 0; m < c.micro_steps; ++m)
-      loss += engine->forward_backward(mini_batch(index * per_step + m * world.size() + world.rank()), 1 / tokens,
-                                       m + 1 == c.micro_steps);
-    engine->end_step();
-    at::NoGradGuard off;
-    for (auto& s : engine->shards())
-      if (s.grad.defined()) s.master.sub_(s.grad, kRate);
-    engine->weights_changed();
-    return all_reduce(world.everyone(), loss, Reduction::sum) / tokens;
-  }
-
-  Parameters weights() {
-    Parameters out;
-    engine->each_parameter(
-        [&](const ParameterInfo& p, const at::Tensor& t) { out[p.name] = t.to(at::kDouble).clone(); });
-    return out;
-  }
-
-  World& world;
-  Case c;
-  Model model;
-  ShardPlan plan;
-  PrecisionTable table;
-  std::unique_ptr<Engine> engine;
-};
-
-double apart(const Parameters& a, const Parameters& b) {
-  double worst = 0;
-  for (auto& [name, t] : b) worst = std::max(worst, (a.at(name) - t).abs().max().item<double>());
-  return worst;
-}
-
-void expect_dense(const Case& c) {
-  on_ranks(c.world, [&](World& world) {
-    Trainer trainer(world, c);
-    const auto dense = train_dense(trainer.model, kSteps, c.world * c.micro_steps, kRate);
-    for (int i = 0; i < kSteps; ++i) {
-      const double loss = trainer.step(i);
-      EXPECT_NEAR(loss, dense.losses[i], 1e-12 * std::abs(dense.losses[i])) << "step " << i;
-    }
-    EXPECT_LT(apart(trainer.weights(), dense.weights), 1e-12);
-  });
-}
-
 TEST(Engine, EqualsDenseTrainingForEveryStrategy) {
-  for (auto strategy : {"full_shard", "keep", "no_shard"})
+  for (auto strategy : kStrategies)
     for (int world : {1, 2, 3})
       for (bool checkpoint : {false, true}) {
         SCOPED_TRACE(str(strategy, " on ", world, " ranks, checkpointing ", checkpoint));
         expect_dense({.world = world, .strategy = strategy, .checkpoint = checkpoint});
       }
-  SCOPED_TRACE("hybrid 2 x 2");
-  expect_dense({.world = 4, .strategy = "hybrid"});
+  for (auto strategy : {"hybrid", "hybrid_keep"})
+    for (int world : {2, 4}) {
+      SCOPED_TRACE(str(strategy, " on ", world, " ranks"));
+      expect_dense({.world = world, .strategy = strategy});
+    }
 }
 
 TEST(Engine, AccumulatesOverMicroSteps) {
-  for (auto strategy : {"full_shard", "keep", "no_shard"})
+  for (auto strategy : kStrategies)
     for (auto reduce : {SyncAt::micro_step, SyncAt::boundary}) {
       SCOPED_TRACE(str(strategy, " reduce at ", static_cast<int>(reduce)));
       expect_dense({.world = 2, .micro_steps = 3, .strategy = strategy, .reduce_at = reduce});
     }
   expect_dense({.world = 2, .micro_steps = 3, .strategy = "no_shard", .replica_at = SyncAt::micro_step});
-  expect_dense({.world = 4, .micro_steps = 2, .strategy = "hybrid"});
-  expect_dense({.world = 4, .micro_steps = 2, .strategy = "hybrid", .reduce_at = SyncAt::boundary});
+  for (auto strategy : {"hybrid", "hybrid_keep"})
+    for (auto reduce : {SyncAt::micro_step, SyncAt::boundary})
+      for (auto replica : {SyncAt::micro_step, SyncAt::boundary}) {
+        SCOPED_TRACE(str(strategy, ", reduce ", static_cast<int>(reduce), ", replicas ", static_cast<int>(replica)));
+        expect_dense({.world = 4, .micro_steps = 3, .strategy = strategy, .reduce_at = reduce, .replica_at = replica});
+      }
 }
 
 TEST(Engine, TakesAnyNumberOfSlotsAndAnyPrefetch) {
@@ -159,7 +56,7 @@ TEST(Engine, TakesAnyNumberOfSlotsAndAnyPrefetch) {
 }
 
 TEST(Engine, CarriesTiedAndReusedUnits) {
-  for (auto strategy : {"full_shard", "keep", "no_shard"})
+  for (auto strategy : kStrategies)
     for (bool checkpoint : {false, true})
       for (auto reduce : {SyncAt::micro_step, SyncAt::boundary}) {
         SCOPED_TRACE(str(strategy, ", checkpointing ", checkpoint, ", reduce ", static_cast<int>(reduce)));
@@ -191,7 +88,7 @@ TEST(Engine, CarriesFrozenParameters) {
 }
 
 TEST(Engine, CarriesFrozenTiedAndReusedUnits) {
-  for (auto strategy : {"full_shard", "keep", "no_shard"}) {
+  for (auto strategy : kStrategies) {
     SCOPED_TRACE(strategy);
     Case c{.world = 2, .micro_steps = 2, .strategy = strategy};
     c.model = {.tied = true, .frozen = {"embed"}};
@@ -209,7 +106,7 @@ TEST(Engine, CarriesFrozenTiedAndReusedUnits) {
 
 // A gradient that nobody writes is zero, not what another unit left in the slot.
 TEST(Engine, CarriesParametersThatAreNotUsed) {
-  for (auto strategy : {"full_shard", "keep", "no_shard"})
+  for (auto strategy : kStrategies)
     for (int micro_steps : {1, 2}) {
       SCOPED_TRACE(str(strategy, ", ", micro_steps, " micro-steps"));
       expect_dense({.world = 2, .micro_steps = micro_steps, .strategy = strategy, .model = {.unused = true}});
@@ -289,7 +186,7 @@ TEST(Engine, NarrowGathersRoundTheWeightsOfEveryWorldAndStrategyAlike) {
 
 // After an error every slot and gradient is free again.
 TEST(Engine, GoesOnAfterAnErrorInTheMiddle) {
-  for (auto strategy : {"full_shard", "keep", "no_shard"})
+  for (auto strategy : kStrategies)
     on_ranks(2, [&](World& world) {
       Case c{.world = 2, .micro_steps = 2, .strategy = strategy};
       Trainer disturbed(world, c), straight(world, c);
@@ -310,7 +207,7 @@ TEST(Engine, GoesOnAfterAnErrorInTheMiddle) {
 // let go of the last tensor it sent a moment later.
 TEST(Engine, AllocatesWhatTheMemoryPlanSays) {
   const auto f = at::kFloat, b = at::kBFloat16;
-  for (auto strategy : {"full_shard", "keep", "no_shard"})
+  for (auto strategy : kStrategies)
     for (int micro_steps : {1, 2})
       for (const auto& row : {all(f), ParameterPrecision{f, b, b, b, f, f, f}, ParameterPrecision{f, f, b, f, f, f, f}})
         on_ranks(2, [&](World& world) {
@@ -330,45 +227,42 @@ TEST(Engine, AllocatesWhatTheMemoryPlanSays) {
         });
 }
 
-TEST(Engine, CountsGathersAndBytesAsTheFormulasSay) {
+// The next forward finds all weights there or under way, and so does everything else until the next update.
+TEST(Engine, GathersRightAfterTheUpdate) {
   on_ranks(2, [](World& world) {
-    const int layers = 4;
-    for (int slots : {2, 3}) {
-      Case c{.world = 2, .weight_slots = slots, .model = {.layers = layers}};
-      Trainer trainer(world, c);
-      trainer.step(0);
-      const auto counts = trainer.engine->counts();
-      EXPECT_EQ(counts.gathers, 2 * layers - slots + 2);
-      EXPECT_EQ(counts.reductions, layers + 2);
-      std::int64_t gathered = 0, reduced = 0;
-      const auto& units = trainer.engine->memory().units;
-      for (std::size_t u = 0; u < units.size(); ++u) {
-        const bool layer = u > 0 && u + 1 < units.size();
-        const bool again = layer && static_cast<int>(u) - 1 < layers - slots;  // the last `slots` layers stay in place
-        const auto bytes = units[u].flats.front().elements() * 8;
-        gathered += bytes / 2 * (again ? 2 : 1), reduced += bytes / 2;
-      }
-      const auto traffic = trainer.engine->traffic();
-      EXPECT_EQ(traffic[Op::all_gather].bytes, gathered);
-      EXPECT_EQ(traffic[Op::reduce_scatter].bytes, reduced);
-      EXPECT_EQ(traffic[Op::all_reduce].bytes, 0);
-    }
-    // A second micro-step finds what the backward left: 2 (L - k) gathers instead of 2 L - k.
-    Case c{.world = 2, .micro_steps = 2, .weight_slots = 2, .model = {.layers = layers}};
+    const Case c{.world = 2, .strategy = "after_update"};
     Trainer trainer(world, c);
-    trainer.step(0);
-    EXPECT_EQ(trainer.engine->counts().gathers, 2 * layers - 2 + 2 + 2 * (layers - 2));
-    // Kept weights are gathered once a step, whatever the micro-steps.
-    c.strategy = "keep", c.weight_slots = 0;
-    Trainer keeps(world, c);
-    keeps.step(0);
-    EXPECT_EQ(keeps.engine->counts().gathers, layers + 2);
-    // Replicas only: one all-reduce a flat at the boundary, nothing else.
-    c.strategy = "no_shard";
-    Trainer replicas(world, c);
-    replicas.step(0);
-    EXPECT_EQ(replicas.engine->counts().gathers, 0);
-    EXPECT_EQ(replicas.engine->traffic()[Op::all_reduce].calls, layers + 2);
+    const auto units = static_cast<std::int64_t>(trainer.model.info.units.size());
+    EXPECT_EQ(trainer.engine->memory().weight_slots.size(), static_cast<std::size_t>(units));
+    for (int i = 0; i < kSteps; ++i) {
+      EXPECT_EQ(trainer.engine->counts().gathers, (i + 1) * units);
+      trainer.engine->evaluate(mini_batch(100 + i));
+      trainer.weights();
+      EXPECT_EQ(trainer.engine->counts().gathers, (i + 1) * units);
+      trainer.step(i);
+    }
+    Trainer on_use(world, {.world = 2, .strategy = "keep"});
+    EXPECT_EQ(on_use.engine->counts().gathers, 0);
+    for (int i = 0; i < kSteps; ++i) on_use.step(i);
+    EXPECT_EQ(apart(trainer.weights(), on_use.weights()), 0);
+  });
+}
+
+// Parameters of two formats are two flats of a unit: their reductions are added up side by side.
+TEST(Engine, AccumulatesUnitsOfSeveralFormats) {
+  on_ranks(4, [](World& world) {
+    for (auto strategy : {"full_shard", "after_update", "hybrid", "hybrid_keep"})
+      for (auto replica : {SyncAt::micro_step, SyncAt::boundary}) {
+        SCOPED_TRACE(str(strategy, ", replicas ", static_cast<int>(replica)));
+        const Case c{.world = 4, .micro_steps = 3, .strategy = strategy, .replica_at = replica};
+        auto table = table_of(mini_model(c.model).info, all(at::kDouble));
+        for (auto& unit : table.units) unit.back().gather = at::kFloat;  // rounds the weights
+        Trainer mixed(world, c, table);
+        const auto dense = train_dense(mixed.model, kSteps, c.world * c.micro_steps, kRate);
+        for (int i = 0; i < kSteps; ++i) EXPECT_NEAR(mixed.step(i), dense.losses[i], 1e-6) << "step " << i;
+        EXPECT_EQ(mixed.engine->memory().units[1].flats.size(), 2u);
+        EXPECT_LT(apart(mixed.weights(), dense.weights), 1e-6);
+      }
   });
 }
 
