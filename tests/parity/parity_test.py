@@ -3,6 +3,7 @@
 Bounds: float64 1e-11 relative in loss, gradient norm and final weights. float32: loss 1e-5; gradient norm 1e-6 of the
 float64 sum of a run in the same precision and 2e-4 of FSDP2's own, whose float32 sum is off. bfloat16: see BF16_LOSS.
 """
+import itertools
 import os
 import sys
 import tempfile
@@ -31,6 +32,8 @@ def weights_apart(a, b):
 
 
 class Parity(unittest.TestCase):
+    EITHER = ["micro_step", "boundary"]
+
     @classmethod
     def setUpClass(cls):
         cls.temporary = tempfile.TemporaryDirectory()
@@ -59,6 +62,9 @@ class Parity(unittest.TestCase):
             names = [("fsdp2", 1), ("fsdp2", 3), ("ddp", 1), ("fsdp2", "float32"), ("fsdp2", "bf16")]
             jobs = [job("fsdp2", plain), job("fsdp2", three), job("ddp", plain), job("fsdp2", single),
                     job("fsdp2", bf16)]
+            kinds = ["fsdp2_keep"] + (["hsdp", "hsdp_keep"] if world == 4 else [])
+            names += [(kind, micro_steps) for kind in kinds for micro_steps in (1, 3)]
+            jobs += [job(kind, training) for kind in kinds for training in (plain, three)]
             for name, result in zip(names, ref.run_distributed(world, jobs, cls.folder)):
                 cls.reference[(world, *name)] = result
             # One process on the joint batch: accumulation changes nothing but the order of sums.
@@ -129,6 +135,60 @@ class Parity(unittest.TestCase):
         training = ref.Training(micro_steps=3, steps=8)
         ours = self.shale("no_shard_accum", 2, training, sharding__plugin="no_shard")
         self.hold(ours, self.reference[(2, "fsdp2", 3)])
+
+    def hold_accumulated(self, strategy, world, theirs, **options):
+        """Three micro-steps, sums over shard groups and replicas after each of them or at the boundary."""
+        training = ref.Training(micro_steps=3, steps=8)
+        for values in itertools.product(*options.values()):
+            chosen = dict(zip(options, values))
+            with self.subTest(world=world, strategy=strategy, **chosen):
+                extra = {f"sharding__options__{k}": v for k, v in chosen.items()}
+                name = "-".join([strategy, str(world), *(f"{k}{v}" for k, v in chosen.items())])
+                ours = self.shale(name, world, training, sharding__plugin=strategy, **extra)
+                self.hold(ours, self.reference[(world, theirs, 3)])
+
+    def test_float64_shard_grad_op_equals_fsdp2_without_reshard(self):
+        for world in (2, 4):
+            for mode in ("none", "full"):
+                with self.subTest(world=world, checkpointing=mode):
+                    ours = self.shale(f"grad_op{world}{mode}", world, sharding__plugin="shard_grad_op",
+                                      activation_checkpoint__mode=mode)
+                    self.hold(ours, self.reference[(world, "fsdp2_keep", 1)])
+                    self.hold(ours, self.reference[(world, "single", 1)])
+        self.hold_accumulated("shard_grad_op", 2, "fsdp2_keep", reduce_at=self.EITHER)
+        self.hold_accumulated("shard_grad_op", 4, "fsdp2_keep", reduce_at=["micro_step"])
+
+    def test_float64_zero1_and_zero2_equal_one_process(self):
+        for strategy in ("zero1", "zero2"):
+            for world in (2, 4):
+                with self.subTest(world=world, strategy=strategy):
+                    ours = self.shale(f"{strategy}{world}", world, sharding__plugin=strategy)
+                    self.hold(ours, self.reference[(world, "single", 1)])
+                self.hold_accumulated(strategy, world, "fsdp2")
+
+    def test_float64_hybrid_strategies_equal_fsdp2_on_a_mesh(self):
+        for strategy, theirs in (("hybrid_shard", "hsdp"), ("hybrid_shard_zero2", "hsdp_keep")):
+            for mode in ("none", "full"):
+                with self.subTest(strategy=strategy, checkpointing=mode):
+                    ours = self.shale(f"{strategy}{mode}", 4, sharding__plugin=strategy,
+                                      sharding__options__shard_size=2, activation_checkpoint__mode=mode)
+                    self.hold(ours, self.reference[(4, theirs, 1)])
+                    self.hold(ours, self.reference[(4, "single", 1)])
+            self.hold_accumulated(strategy, 4, theirs, shard_size=[2], replica_at=self.EITHER)
+        self.hold_accumulated("hybrid_shard", 4, "hsdp", shard_size=[2], reduce_at=["boundary"])
+
+    def test_the_ends_of_shard_size_are_other_strategies(self):
+        training = ref.Training(micro_steps=2, steps=5)
+        same = {(1, "hybrid_shard"): "no_shard", (1, "hybrid_shard_zero2"): "no_shard",
+                (2, "hybrid_shard"): "full_shard", (2, "hybrid_shard_zero2"): "shard_grad_op",
+                (0, "hybrid_shard"): "full_shard", (0, "hybrid_shard_zero2"): "shard_grad_op"}  # 0: one node
+        plain = {p: self.shale(f"end_{p}", 2, training, sharding__plugin=p) for p in set(same.values())}
+        for (size, strategy), other in same.items():
+            with self.subTest(shard_size=size, strategy=strategy):
+                losses, norms, weights = self.shale(f"end_{strategy}{size}", 2, training, sharding__plugin=strategy,
+                                                    sharding__options__shard_size=size)
+                self.assertEqual((losses, norms), plain[other][:2])
+                self.assertEqual(weights_apart(weights, plain[other][2]), 0)
 
     def test_one_two_and_four_ranks_are_one_run(self):
         runs = []

@@ -168,6 +168,7 @@ def batches(tokens, training, step, rank, world):
 
 
 def wrap(model, kind, training):
+    """kind: single | ddp | fsdp2 | hsdp (shard groups of two), the last two also with _keep: no second gather."""
     if kind == "single":
         return model
     if kind == "ddp":
@@ -175,9 +176,14 @@ def wrap(model, kind, training):
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if training.bf16 \
         else MixedPrecisionPolicy()
+    how = {"mp_policy": policy, "reshard_after_forward": not kind.endswith("_keep")}
+    if kind.startswith("hsdp"):
+        from torch.distributed.device_mesh import init_device_mesh
+        names = ("replicate", "shard")
+        how["mesh"] = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=names)
     for layer in model.model.layers:
-        fully_shard(layer, mp_policy=policy)
-    fully_shard(model, mp_policy=policy)
+        fully_shard(layer, **how)
+    fully_shard(model, **how)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)

@@ -1,0 +1,33 @@
+// shard_grad_op: every unit split over all ranks between steps, gathered once a step and kept through its backward.
+#include "shale/plugin.hpp"
+
+using namespace shale::sdk;
+
+class ShardGradOp : public Sharding {
+ public:
+  static constexpr Info info{.id = "shard_grad_op",
+                             .version = "0.1.0",
+                             .summary = "as full_shard, but weights are gathered once a step and kept"};
+  static constexpr shale_option options[] = {
+      integer("prefetch", "1", {"0", "8", "units"}, "gathers under way ahead of the unit that computes"),
+      integer("align", "64", {"1", "65536", "elements"}, "shard boundaries are multiples of this"),
+      choice("reduce_at", "micro_step", "micro_step|boundary",
+             "when gradients are summed into the shards: after each micro-step, or once at the last one of a step; "
+             "boundary sends less and keeps a whole gradient per rank"),
+      integer("grad_slots", "0", {"0", "1024", "slots"}, "buffers for whole gradients of a unit; 0 = 2"),
+  };
+  using Sharding::Sharding;
+
+  void plan(const shale_model&, const shale_topology&, ShardingPlan to) override {
+    SHALE_VAR(shale_unit_plan, u);
+    u.shard_group = SHALE_GROUP_WORLD;
+    u.reshard_group = SHALE_GROUP_SELF;
+    u.gather_at = SHALE_GATHER_ON_USE;
+    u.reduce_at = config.text("reduce_at") == "boundary" ? SHALE_AT_BOUNDARY : SHALE_AT_MICRO_STEP;
+    u.prefetch = config.count("prefetch");
+    u.align = config.count("align");
+    to.units(u);
+    to.slots(0, config.count("grad_slots"));
+  }
+};
+SHALE_PLUGIN(ShardGradOp)
