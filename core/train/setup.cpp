@@ -64,7 +64,7 @@ OffloadAsk ask_for(const MemoryPlan& memory, std::size_t units) {
 
 // What this process takes besides tensors: what it has by now, and work space that libraries take in the first step.
 std::int64_t process_bytes(const Run& run) {
-  constexpr std::int64_t kLibraries = std::int64_t{16} << 20;
+  constexpr std::int64_t kLibraries = std::int64_t{22} << 20;
   if (run.plans.topology.cuda) return 0;
   return static_cast<std::int64_t>(peak_rss()) - run.around.device.allocated() + kLibraries;
 }
