@@ -57,7 +57,11 @@ int train(const Surroundings& s) {
     first_weights(*run);
   else
     resume(*run, folder.resume_from);
-  if (s.world.rank() == 0) write_run_files(folder, s.config, s.plugins.describe());
+  s.world.everyone().barrier();  // a rank may still read first weights from what is deleted now
+  if (s.world.rank() == 0) {
+    delete_doomed(folder);
+    write_run_files(folder, s.config, s.plugins.describe());
+  }
 
   Reporter reporter(*run, folder.path);
   tell_start(*run, folder, reporter);

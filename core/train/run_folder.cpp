@@ -27,33 +27,29 @@ std::vector<std::string> snapshot_folders(const RunFolder& f, std::uint64_t afte
   return out;
 }
 
-void remove_all(const std::vector<std::string>& folders) {
-  for (auto& folder : folders) fs::remove_all(folder);
-}
-
 bool holds_a_run(const RunFolder& f) {
   return fs::exists(f.path + "/metrics.jsonl") || fs::exists(f.path + "/config.toml") || !snapshot_folders(f).empty();
 }
 
 // A run must not begin in a folder that holds another: their snapshots and metrics would mix.
-void begin_anew(const RunFolder& f, const Config& config) {
+void begin_anew(RunFolder& f, const Config& config) {
   if (!holds_a_run(f)) return;
   if (!config.job.overwrite)
     fail(Code::config, config.origin("job.dump_folder").text, ": [job] dump_folder ", f.path,
          " holds an earlier run; set checkpoint.resume = \"auto\" to go on with it, job.overwrite = true to delete ",
          "it, or choose another folder");
-  for (auto name : {"metrics.jsonl", "config.toml", "plugins.json"}) fs::remove(f.path + "/" + name);
-  remove_all(snapshot_folders(f));
+  for (auto name : {"metrics.jsonl", "config.toml", "plugins.json"}) f.doomed.push_back(f.path + "/" + name);
+  for (auto& folder : snapshot_folders(f)) f.doomed.push_back(folder);
 }
 
 // Going back in a run: its later snapshots would be taken for the newest of the new branch.
-void go_back(const RunFolder& f, const Config& config, std::uint64_t step) {
+void go_back(RunFolder& f, const Config& config, std::uint64_t step) {
   const auto later = snapshot_folders(f, step);
   if (!later.empty() && !config.job.overwrite)
     fail(Code::config, config.origin("checkpoint.resume").text, ": [checkpoint] resume goes back to step ", step,
          ", but ", f.checkpoints, " holds ", later.size(),
          " later snapshot(s); set job.overwrite = true to delete them,", " or choose another dump_folder");
-  remove_all(later);
+  f.doomed = later;
 }
 
 // Passing over a damaged snapshot would lose steps without a word, and end where the run reaches that step again.
@@ -68,7 +64,7 @@ std::string newest(const RunFolder& f, const Config& config) {
   return whole.empty() ? "" : whole.back().path;
 }
 
-std::string decide(const RunFolder& f, const Config& config) {
+std::string decide(RunFolder& f, const Config& config) {
   std::error_code none;
   if (fs::equivalent(config.file, f.path + "/config.toml", none))
     fail(Code::config, config.origin("job.dump_folder").text, ": [job] dump_folder ", f.path,
@@ -113,6 +109,14 @@ RunFolder open_run_folder(Group& everyone, const Config& config) {
   }
   f.resume_from = answer.substr(1);
   return f;
+}
+
+void delete_doomed(const RunFolder& f) {
+  for (auto& path : f.doomed) {
+    std::error_code bad;
+    fs::remove_all(path, bad);
+    if (bad) fail(Code::io, path, ": cannot be deleted: ", bad.message(), "; choose another job.dump_folder");
+  }
 }
 
 void write_whole(const std::string& path, const std::string& text) {

@@ -37,7 +37,7 @@ class RunFolderTest : public testing::Test {
     return folder / (name + "/checkpoints/" + step_name(step));
   }
 
-  // What each of two ranks decides; they must agree.
+  // What each of two ranks decides; they must agree. Then rank 0 deletes what is given up.
   std::string resumed_from() {
     std::vector<RunFolder> found(2);
     const auto errors = test::run_ranks(2, [&](Group& g) { found[g.rank()] = open_run_folder(g, config); });
@@ -47,6 +47,9 @@ class RunFolderTest : public testing::Test {
       EXPECT_EQ(f.checkpoints, folder / "run/checkpoints");
       EXPECT_EQ(f.resume_from, found[0].resume_from);
     }
+    EXPECT_THAT(found[1].doomed, IsEmpty());
+    for (auto& path : found[0].doomed) EXPECT_TRUE(fs::exists(path)) << "nothing goes before the new run stands";
+    delete_doomed(found[0]);
     return found[0].resume_from;
   }
 
