@@ -66,7 +66,7 @@ int plugin_list_command(bool json) {
   }
   for (auto& f : files) {
     for (auto& d : f.descriptors)
-      std::printf("%-11s %-16s %-8s %s%s\n", d.kind.c_str(), d.id.c_str(), d.version.c_str(), d.summary.c_str(),
+      std::printf("%-11s %-20s %-8s %s%s\n", d.kind.c_str(), d.id.c_str(), d.version.c_str(), d.summary.c_str(),
                   f.shadowed ? "  (shadowed by an earlier file)" : "");
     if (!f.problem.empty()) std::printf("%s: cannot be used: %s\n", f.path.c_str(), f.problem.c_str());
   }

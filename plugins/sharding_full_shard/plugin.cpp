@@ -6,7 +6,9 @@ using namespace shale::sdk;
 class FullShard : public Sharding {
  public:
   static constexpr Info info{
-      .id = "full_shard", .version = "0.1.0", .summary = "weights, gradients and optimizer state split over all ranks"};
+      .id = "full_shard",
+      .version = "0.1.0",
+      .summary = "weights, gradients and optimizer state split over all ranks (FULL_SHARD, ZeRO stage 3)"};
   static constexpr shale_option options[] = {
       integer("prefetch", "1", {"0", "8", "units"}, "gathers under way ahead of the unit that computes"),
       integer("align", "64", {"1", "65536", "elements"}, "shard boundaries are multiples of this"),

@@ -5,8 +5,9 @@ using namespace shale::sdk;
 
 class HybridShard : public Sharding {
  public:
-  static constexpr Info info{
-      .id = "hybrid_shard", .version = "0.1.0", .summary = "full_shard inside a node, replicas across nodes"};
+  static constexpr Info info{.id = "hybrid_shard",
+                             .version = "0.1.0",
+                             .summary = "full_shard inside a node, replicas across nodes (HYBRID_SHARD, HSDP)"};
   static constexpr shale_option options[] = {
       integer("shard_size", "0", {"0", "65536", "ranks"},
               "consecutive ranks that split the model; must divide the world. 0 = the ranks of a node"),

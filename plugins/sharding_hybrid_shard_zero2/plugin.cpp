@@ -5,8 +5,9 @@ using namespace shale::sdk;
 
 class HybridShardZero2 : public Sharding {
  public:
-  static constexpr Info info{
-      .id = "hybrid_shard_zero2", .version = "0.1.0", .summary = "shard_grad_op inside a node, replicas across nodes"};
+  static constexpr Info info{.id = "hybrid_shard_zero2",
+                             .version = "0.1.0",
+                             .summary = "shard_grad_op inside a node, replicas across nodes (_HYBRID_SHARD_ZERO2)"};
   static constexpr shale_option options[] = {
       integer("shard_size", "0", {"0", "65536", "ranks"},
               "consecutive ranks that split the model; must divide the world. 0 = the ranks of a node"),

@@ -7,7 +7,7 @@ class ShardGradOp : public Sharding {
  public:
   static constexpr Info info{.id = "shard_grad_op",
                              .version = "0.1.0",
-                             .summary = "as full_shard, but weights are gathered once a step and kept"};
+                             .summary = "as full_shard, but weights are gathered once a step and kept (SHARD_GRAD_OP)"};
   static constexpr shale_option options[] = {
       integer("prefetch", "1", {"0", "8", "units"}, "gathers under way ahead of the unit that computes"),
       integer("align", "64", {"1", "65536", "elements"}, "shard boundaries are multiples of this"),

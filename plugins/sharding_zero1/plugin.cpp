@@ -5,9 +5,10 @@ using namespace shale::sdk;
 
 class Zero1 : public Sharding {
  public:
-  static constexpr Info info{.id = "zero1",
-                             .version = "0.1.0",
-                             .summary = "optimizer state split over all ranks; whole weights and gradients"};
+  static constexpr Info info{
+      .id = "zero1",
+      .version = "0.1.0",
+      .summary = "optimizer state split over all ranks; whole weights and gradients (ZeRO stage 1)"};
   static constexpr shale_option options[] = {
       integer("align", "64", {"1", "65536", "elements"}, "shard boundaries are multiples of this"),
       integer("grad_slots", "0", {"0", "1024", "slots"}, "buffers for whole gradients of a unit; 0 = 2"),

@@ -5,9 +5,10 @@ using namespace shale::sdk;
 
 class Zero2 : public Sharding {
  public:
-  static constexpr Info info{.id = "zero2",
-                             .version = "0.1.0",
-                             .summary = "optimizer state and gradients split over all ranks; whole weights"};
+  static constexpr Info info{
+      .id = "zero2",
+      .version = "0.1.0",
+      .summary = "optimizer state and gradients split over all ranks; whole weights (ZeRO stage 2)"};
   static constexpr shale_option options[] = {
       integer("align", "64", {"1", "65536", "elements"}, "shard boundaries are multiples of this"),
       integer("grad_slots", "0", {"0", "1024", "slots"}, "buffers for whole gradients of a unit; 0 = 2"),

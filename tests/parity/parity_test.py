@@ -190,6 +190,27 @@ class Parity(unittest.TestCase):
                 self.assertEqual((losses, norms), plain[other][:2])
                 self.assertEqual(weights_apart(weights, plain[other][2]), 0)
 
+    def test_strategies_that_cut_alike_are_one_run(self):
+        """The same shards and the same sums: when weights are gathered changes no bit, in any format."""
+        training = ref.Training(micro_steps=3, steps=5, dtype=torch.float32)
+        for precision in ("uniform", "bf16_mixed"):
+            runs = [self.shale(f"alike_{p}_{precision}", 2, training, sharding__plugin=p, precision__plugin=precision)
+                    for p in ("full_shard", "shard_grad_op", "zero2")]
+            for other in runs[1:]:
+                with self.subTest(precision=precision):
+                    self.assertEqual(other[:2], runs[0][:2])
+                    self.assertEqual(weights_apart(other[2], runs[0][2]), 0)
+
+    def test_hybrid_strategies_in_float32_and_bf16(self):
+        training = ref.Training(dtype=torch.float32)
+        exact = self.reference[(4, "single", "float32")]
+        for strategy in ("hybrid_shard", "hybrid_shard_zero2"):
+            how = {"sharding__plugin": strategy, "sharding__options__shard_size": 2}
+            with self.subTest(strategy=strategy):
+                self.hold(self.shale(f"{strategy}_float32", 4, training, **how), exact, 1e-5, 2e-4, None)
+                ours = self.shale(f"{strategy}_bf16", 4, training, precision__plugin="bf16_mixed", **how)
+                self.assertLess(max(map(relative, ours[0], exact[0])), BF16_LOSS)
+
     def test_one_two_and_four_ranks_are_one_run(self):
         runs = []
         for world in (1, 2, 4):
