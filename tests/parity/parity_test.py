@@ -220,6 +220,14 @@ class Parity(unittest.TestCase):
         self.hold(runs[2], runs[0])
         self.hold(runs[0], self.reference[(4, "single", 1)])
 
+    def test_a_run_goes_on_under_other_strategies_and_worlds(self):
+        relay = (("zero2", 2, 0), ("hybrid_shard", 4, 2), ("zero1", 1, 0), ("hybrid_shard_zero2", 4, 2))
+        for k, (strategy, world, size) in enumerate(relay):
+            training = ref.Training(micro_batch=8 // world, steps=5 * (k + 1))
+            options = {"sharding__options__shard_size": size} if size else {}
+            run = self.shale("relay", world, training, checkpoint__resume="auto", sharding__plugin=strategy, **options)
+        self.hold(run, self.reference[(4, "single", 1)])
+
     def test_float32_full_shard(self):
         for world in (2, 4):
             with self.subTest(world=world):
