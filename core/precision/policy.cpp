@@ -24,9 +24,27 @@ void validate_parameter(const ParameterPrecision& t, const ParameterInfo& p) {
   require(t.gather == t.compute || narrower, p, "gather", t.gather, "the compute dtype or a narrower one");
   const bool fits = t.grad == t.compute || t.grad == t.accumulate;
   require(fits, p, "grad", t.grad, "the compute or the accumulate dtype");
+  const bool summable = c10::elementSize(t.reduce) <= c10::elementSize(t.accumulate);
+  require(summable, p, "reduce", t.reduce, "the accumulate dtype or a narrower one");
 }
 
 }  // namespace
+
+std::string PrecisionTable::text() const {
+  std::string out;
+  for (auto& unit : units)
+    for (auto& p : unit) {
+      for (auto dtype : {p.master, p.compute, p.gather, p.grad, p.reduce, p.accumulate, p.moments})
+        out += str(c10::toString(dtype), " ");
+      out += "\n";
+    }
+  if (loss_scale) {
+    const auto& s = *loss_scale;
+    for (double x : {s.initial, s.growth, s.backoff, s.min, s.max}) out += exact(x) + " ";
+    out += str(s.growth_steps, " ", s.hysteresis, " ", s.max_skips, "\n");
+  }
+  return out;
+}
 
 void validate(const PrecisionTable& table, const ModelInfo& model) {
   check(table.units.size() == model.units.size(), "precision table has ", table.units.size(), " units");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include <c10/core/ScalarType.h>
@@ -33,6 +34,7 @@ struct LossScale {
 struct PrecisionTable {
   std::vector<std::vector<ParameterPrecision>> units;  // [unit][parameter owned by it]
   std::optional<LossScale> loss_scale;
+  std::string text() const;  // every dtype and number, for hashing
 };
 
 class PrecisionPolicy {

@@ -79,5 +79,21 @@ TEST(ValidatePrecision, ATableOfAnotherModelIsABug) {
   EXPECT_THAT(error_text(Code::internal, [&] { validate(table, model()); }), HasSubstr("layers.0"));
 }
 
+// The sum over ranks is kept in the accumulate dtype: a wider wire would lose digits there.
+TEST(ValidatePrecision, RefusesAWireWiderThanTheSum) {
+  EXPECT_THAT(refusal([](ParameterPrecision& p) { p.reduce = at::kDouble; }), HasSubstr("reduce dtype Double"));
+}
+
+TEST(PrecisionText, TellsEveryDifference) {
+  auto table = table_of({});
+  const auto text = table.text();
+  EXPECT_EQ(table_of({}).text(), text);
+  table.units[1][0].gather = at::kBFloat16;
+  EXPECT_NE(table.text(), text);
+  table = table_of({});
+  table.loss_scale = LossScale{};
+  EXPECT_NE(table.text(), text);
+}
+
 }  // namespace
 }  // namespace shale
