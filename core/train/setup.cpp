@@ -24,14 +24,29 @@ int local_world(const Topology& t, int rank) {
   return n;
 }
 
-// A plan must not depend on the rank; a strategy that does would hang later, far from its cause.
-void agree_on_plans(Run& run) {
-  const auto mine = hash_text(run.plans.sharding.text());
-  const auto all = all_gather_text(run.everyone(), mine);
+// Fails on all ranks where some rank has another text: it would hang later, far from its cause.
+void agree_on(const Run& run, const std::string& mine, Code code, const std::string& what, const std::string& advice) {
+  const auto all = all_gather_text(run.everyone(), hash_text(mine));
   for (std::size_t r = 0; r < all.size(); ++r)
-    if (all[r] != all.front())
-      fail(Code::config, run.config().sharding.origin.text, ": [sharding] plugin ", run.config().sharding.plugin,
-           " made one plan on rank 0 and another on rank ", r, "; a plan must not depend on the rank");
+    if (all[r] != all.front()) fail(code, what, " on rank 0 and another on rank ", r, "; ", advice);
+}
+
+void agree_on_plan(const Run& run, const PluginChoice& choice, const std::string& plan) {
+  agree_on(run, plan, Code::config,
+           str(choice.origin.text, ": [", choice.kind, "] plugin ", choice.plugin, " made one plan"),
+           "a plan must not depend on the rank");
+}
+
+// Every host reads files of its own, and they may not be copies.
+constexpr const char* kSameFiles = "give every host the same files";
+
+void agree_on_model(const Run& run) {
+  agree_on(run, config_json(run.model.architecture), Code::input,
+           run.config().model.hf_assets_path + ": describes one model", kSameFiles);
+}
+
+void agree_on_data(const Run& run, const Sampler& data, const std::string& path) {
+  agree_on(run, str(data.sequences()), Code::input, path + ": holds one number of sequences", kSameFiles);
 }
 
 void make_plans(Run& run) {
@@ -45,7 +60,8 @@ void make_plans(Run& run) {
   validate(p.precision, run.model.info);
   p.sharding = s.plugins.sharding().plan(run.model.info, p.topology);
   validate(p.sharding, run.model.info, p.topology);
-  agree_on_plans(run);
+  agree_on_plan(run, s.config.precision, p.precision.text());
+  agree_on_plan(run, s.config.sharding, p.sharding.text());
 }
 
 OffloadAsk ask_for(const MemoryPlan& memory, std::size_t units) {
@@ -129,12 +145,14 @@ void make_data(Run& run) {
   options.micro_batch = c.training.local_batch_size, options.micro_steps = run.plans.topology.micro_steps;
   options.shuffle = c.training.shuffle;
   run.data = open_data(run, c.training.dataset_path, options);
+  agree_on_data(run, *run.data, c.training.dataset_path);
   if (!c.validation.enable) return;
   // As many sequences as a training step has, whatever the number of ranks: the loss must not depend on it.
   const auto rows = options.micro_batch * options.micro_steps;
   if (c.validation.local_batch_size > 0) options.micro_batch = c.validation.local_batch_size;
   options.micro_steps = static_cast<int>(rows / options.micro_batch), options.shuffle = false;
   run.validation = open_data(run, c.validation.dataset_path, options);
+  agree_on_data(run, *run.validation, c.validation.dataset_path);
 }
 
 void make_length(Run& run) {
@@ -184,6 +202,7 @@ void make_optimizer(Run& run) {
 std::unique_ptr<Run> prepare(const Surroundings& s) {
   auto run = std::make_unique<Run>(s);
   run->model = describe_model(s);
+  agree_on_model(*run);
   make_plans(*run);
   set_threads(s, local_world(run->plans.topology, s.world.rank()));
   make_data(*run);
