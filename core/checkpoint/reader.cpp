@@ -15,6 +15,7 @@ namespace {
 
 constexpr std::uint64_t kWindowBytes = 256 << 10;
 constexpr std::uint64_t kSmallBytes = 64 << 10;
+constexpr std::size_t kMostOpen = 64;  // files at a time
 
 // Reads of one span of a file, ascending. Short ones are served from a window, long ones go straight to their place.
 class SpanReader {
@@ -63,7 +64,7 @@ class Reader final : public SnapshotReader {
       if (item.kind == ItemKind::bytes) item.value = std::int64_t{0};
     if (!foreign) add_run_items();
     boxes_ = checked_boxes(
-        index_, [this](const std::string& name) { return open_file(name).size(); }, path);
+        index_, [this](const std::string& name) { return size_of(name); }, path);
     for (Item& item : index_.items)
       if (const std::string* bytes = value_of(item)) item.shape = {static_cast<std::int64_t>(bytes->size())};
   }
@@ -145,13 +146,19 @@ class Reader final : public SnapshotReader {
     return manifest_.find(name) ? read_text(*folder_, name, kLargestText) : "";
   }
 
+  // Not by opening it: a snapshot may have more files than a process may open. missing_files compared the sizes.
+  std::uint64_t size_of(const std::string& name) {
+    if (!trusted_) return open_file(name).size();
+    const FileEntry* entry = manifest_.find(name);
+    if (!entry) fail(Code::checkpoint, folder_->path(), "/", name, ": is named in the index, but not in the manifest");
+    return entry->bytes;
+  }
+
+  // Until the next call.
   File& open_file(const std::string& name) {
-    std::unique_ptr<File>& file = files_[name];
-    if (file) return *file;
-    if (trusted_ && !manifest_.find(name))
-      fail(Code::checkpoint, folder_->path(), "/", name, ": is named in the index, but not in the manifest");
-    file = folder_->open(name);
-    return *file;
+    if (const auto known = files_.find(name); known != files_.end()) return *known->second;
+    if (files_.size() >= kMostOpen) files_.clear();
+    return *files_.emplace(name, folder_->open(name)).first->second;
   }
 
   void fill(const Item& item, const Target& target, std::int64_t end) {

@@ -1,3 +1,5 @@
+#include <sys/resource.h>
+
 #include <filesystem>
 #include <random>
 
@@ -51,6 +53,19 @@ TEST_F(ReaderTest, ReadsOnlyWhatIsAsked) {
   reader->read(*item, 40, some);
   EXPECT_GE(reader->bytes_read(), 120u);
   EXPECT_LE(reader->bytes_read(), 13u * 7 * 4);
+}
+
+// A snapshot of many ranks has more files than a process may have open.
+TEST_F(ReaderTest, OpensFewFilesAtATime) {
+  save(temp.path(), 2, 120, format);
+  path = temp / "step-00000002";
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_NOFILE, &before), 0);
+  rlimit few = before;
+  few.rlim_cur = 85;
+  ASSERT_EQ(setrlimit(RLIMIT_NOFILE, &few), 0);
+  EXPECT_EQ(attempt(), "");
+  setrlimit(RLIMIT_NOFILE, &before);
 }
 
 TEST(ReaderWindow, LargeRangesAreReadOnce) {
