@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <cstdio>
 #include <exception>
+#include <filesystem>
 #include <new>
 
 #include <CLI/CLI.hpp>
@@ -141,6 +142,9 @@ int main(int argc, char** argv) {
     return shale::report(e.code(), e.what());
   } catch (const std::bad_alloc&) {
     return shale::report(shale::Code::io, "out of memory");
+  } catch (const std::filesystem::filesystem_error& e) {
+    const auto text = shale::str(e.path1().string(), ": ", e.code().message());
+    return shale::report(shale::Code::io, text.c_str());
   } catch (const std::exception& e) {
     return shale::report(shale::Code::internal, e.what());
   }

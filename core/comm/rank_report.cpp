@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <new>
 
 #include "core/base/clock.h"
@@ -64,6 +65,8 @@ RankReport current_exception_report() {
     return report_of(error.code(), error.secondary(), error.what());
   } catch (const std::bad_alloc&) {
     return report_of(Code::io, false, "out of memory");
+  } catch (const std::filesystem::filesystem_error& error) {
+    return report_of(Code::io, false, str(error.path1().string(), ": ", error.code().message()));
   } catch (const std::exception& error) {
     return report_of(Code::internal, false, first_line(error.what()));
   } catch (...) {

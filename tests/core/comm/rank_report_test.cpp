@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <filesystem>
 #include <new>
 #include <random>
 #include <stdexcept>
@@ -29,8 +30,11 @@ TEST(RankReport, CarriesCodeTextAndWhetherItIsAFollowUp) {
   EXPECT_TRUE(report.secondary);
 }
 
-TEST(RankReport, OtherExceptionsAreBugsExceptMemory) {
+TEST(RankReport, OtherExceptionsAreBugsExceptMemoryAndFiles) {
   EXPECT_EQ(through_a_pipe([]() -> int { throw std::bad_alloc(); }, 6).text, "out of memory");
+  const std::string path(300, 'x');  // longer than a name may be
+  const auto exists = [&]() -> int { return std::filesystem::exists(path); };
+  EXPECT_EQ(through_a_pipe(exists, 6).text, path + ": File name too long");
   EXPECT_EQ(through_a_pipe([]() -> int { throw std::runtime_error("first\nsecond"); }, 70).text, "first");
   EXPECT_EQ(through_a_pipe([]() -> int { throw 3; }, 70).code, Code::internal);
 }
