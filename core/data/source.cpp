@@ -9,7 +9,7 @@
 namespace shale {
 namespace {
 
-// Shards one after the other.
+// Files one after the other.
 class JoinedFiles final : public TokenSource {
  public:
   JoinedFiles(std::string name, std::vector<TokenFile> files) : name_(std::move(name)), files_(std::move(files)) {
@@ -34,6 +34,12 @@ class JoinedFiles final : public TokenSource {
       to += part;
       n -= part;
     }
+  }
+
+  std::int64_t bound() const override {
+    std::int64_t most = 0;
+    for (const TokenFile& file : files_) most = std::max(most, (std::int64_t{1} << 8 * file.width) - 1);
+    return most;
   }
 
   std::int64_t largest() const override {

@@ -21,6 +21,7 @@ class TokenSource {
   virtual std::string name() const { return "the data"; }  // for messages
   virtual void copy(std::int64_t begin, std::int64_t n, std::int64_t* to) const = 0;
   virtual std::int64_t largest() const = 0;  // largest id that occurs; the first call reads all of it
+  virtual std::int64_t bound() const { return largest(); }  // no id can be larger; what the width says, if it is cheap
 };
 
 enum class TokenFormat { detect, text, nanogpt, llmc };  // text = one token per byte

@@ -1,5 +1,7 @@
 #include "core/engine/engine.h"
 
+#include <algorithm>
+
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
 #include <ATen/ops/full.h>
@@ -10,12 +12,15 @@
 namespace shale {
 
 void Engine::initialise(const Values& values) {
+  constexpr std::int64_t kPart = 1 << 22;  // elements asked for at once: a whole embedding in float64 is gigabytes
   at::NoGradGuard off;
   for (auto& s : shards_)
     for (auto& piece : s.pieces) {
       const auto& r = piece.range;
-      auto to = s.master.narrow(0, r.shard_begin, r.count);
-      to.copy_(values(*piece.parameter, r.parameter_begin, r.parameter_begin + r.count));
+      for (std::int64_t done = 0; done < r.count; done += kPart) {
+        const auto n = std::min(kPart, r.count - done), begin = r.parameter_begin + done;
+        s.master.narrow(0, r.shard_begin + done, n).copy_(values(*piece.parameter, begin, begin + n));
+      }
     }
   weights_changed();
 }

@@ -53,7 +53,7 @@ std::vector<std::string> files_of(const std::string& kind, const std::string& na
   fail(Code::config, "there is no ", kind, " plugin \"", name, "\": no ", kind, "_", name, ".so in ",
        paths.folders.empty() ? "any folder, as none is given" : join(paths.folders, ", "),
        near.empty() ? std::string() : "; did you mean \"" + near + "\"?",
-       names.empty() ? str("; no ", kind, " plugin is there at all: is shale installed completely?")
+       names.empty() ? str("; no ", kind, " plugin is there at all, so shale may not be installed completely")
                      : "; there are: " + join(names, ", "),
        ". Add its folder to SHALE_PLUGIN_PATH or give the path of the file");
 }

@@ -107,6 +107,7 @@ void look_ahead(Run& run) {
 }
 
 void check_vocabulary(const TokenSource& source, const Architecture& a, const std::string& path) {
+  if (source.bound() < a.vocab_size) return;  // no need to read it all
   if (source.largest() >= a.vocab_size)
     fail(Code::input, path, ": token ", source.largest(), " does not exist in a vocabulary of ", a.vocab_size,
          "; the tokens belong to another model");

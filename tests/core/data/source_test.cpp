@@ -20,6 +20,7 @@ TEST_F(SourceTest, TextIsItsBytes) {
   const auto ids = all_ids(*source);
   for (std::size_t i = 0; i < text.size(); ++i) EXPECT_EQ(ids[i], static_cast<unsigned char>(text[i]));
   EXPECT_EQ(source->largest(), 0xEF);
+  EXPECT_EQ(source->bound(), 255);  // one byte, whatever occurs
 }
 
 TEST_F(SourceTest, LineEndsAndMarksAreTokensC29) {
@@ -60,6 +61,7 @@ TEST_F(SourceTest, WideIdsSurvive) {
       open_tokens(write("w.bin", llmc_header(20240801, 7, 5) + bytes_of<std::uint32_t>(ids)), TokenFormat::llmc, log_);
   EXPECT_EQ(all_ids(*source), ids);
   EXPECT_EQ(source->largest(), 4294967295);
+  EXPECT_EQ(source->bound(), 4294967295);
 }
 
 TEST_F(SourceTest, BrokenFilesNameFoundAndExpectedC26) {
