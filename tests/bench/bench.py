@@ -72,18 +72,9 @@ def run_shale(folder, name, steps, strategy="full_shard"):
     took = [r["seconds"] for r in rows[1:]]
     each = lambda key: statistics.median(b[key] - a[key] for a, b in zip(rows[1:], rows[2:]))
     return {"step": statistics.median(took), "cpu": each("cpu_seconds"), "first": first,
-            "rss": max(r["peak_rss_bytes"] for r in rows), "loss": rows[-1]["loss"], "forecast": forecast(error),
+            "rss": max(r["peak_rss_bytes"] for r in rows), "loss": rows[-1]["loss"], "forecast": rows[-1]["forecast_bytes"],
             "tensors": rows[-1]["peak_tensor_bytes"], "wait": each("comm_wait_seconds") / statistics.median(took),
             "large": each("large_allocations")}
-
-
-def forecast(text):
-    """MiB from the line "a rank will take 261.1 MiB: ..."."""
-    for line in text.splitlines():
-        if "a rank will take" in line:
-            number, unit = line.split("a rank will take ")[1].split(":")[0].split()
-            return float(number) * {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}[unit]
-    return float("nan")
 
 
 def _peer(rank, port, job):
