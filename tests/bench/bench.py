@@ -72,7 +72,8 @@ def run_shale(folder, name, steps, strategy="full_shard"):
     took = [r["seconds"] for r in rows[1:]]
     each = lambda key: statistics.median(b[key] - a[key] for a, b in zip(rows[1:], rows[2:]))
     return {"step": statistics.median(took), "cpu": each("cpu_seconds"), "first": first,
-            "rss": max(r["peak_rss_bytes"] for r in rows), "loss": rows[-1]["loss"], "forecast": rows[-1]["forecast_bytes"],
+            "rss": max(r["peak_rss_bytes"] for r in rows), "loss": rows[-1]["loss"],
+            "forecast": rows[-1]["forecast_bytes"],
             "tensors": rows[-1]["peak_tensor_bytes"], "wait": each("comm_wait_seconds") / statistics.median(took),
             "large": each("large_allocations")}
 
