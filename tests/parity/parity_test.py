@@ -54,7 +54,7 @@ class Parity(unittest.TestCase):
     @classmethod
     def make_references(cls):
         job = lambda kind, training: (kind, cls.shape, training, cls.weights, cls.tokens)
-        plain, three = ref.Training(), ref.Training(micro_steps=3, steps=8)
+        plain, three = ref.Training(), ref.Training(micro_steps=3)
         single = ref.Training(dtype=torch.float32)
         bf16 = ref.Training(dtype=torch.float32, bf16=True)
         cls.reference = {}
@@ -113,7 +113,7 @@ class Parity(unittest.TestCase):
                     self.hold(ours, self.reference[(world, "single", 1)])
 
     def test_float64_accumulation_equals_fsdp2(self):
-        training = ref.Training(micro_steps=3, steps=8)
+        training = ref.Training(micro_steps=3)
         for world in (2, 4):
             for when in ("micro_step", "boundary"):
                 for mode in ("none", "full") if world == 2 else ("none",):
@@ -132,13 +132,13 @@ class Parity(unittest.TestCase):
                     self.hold(ours, self.reference[(world, "single", 1)])
 
     def test_float64_no_shard_accumulation_equals_fsdp2(self):
-        training = ref.Training(micro_steps=3, steps=8)
+        training = ref.Training(micro_steps=3)
         ours = self.shale("no_shard_accum", 2, training, sharding__plugin="no_shard")
         self.hold(ours, self.reference[(2, "fsdp2", 3)])
 
     def hold_accumulated(self, strategy, world, theirs, **options):
         """Three micro-steps, sums over shard groups and replicas after each of them or at the boundary."""
-        training = ref.Training(micro_steps=3, steps=8)
+        training = ref.Training(micro_steps=3)
         for values in itertools.product(*options.values()):
             chosen = dict(zip(options, values))
             with self.subTest(world=world, strategy=strategy, **chosen):
