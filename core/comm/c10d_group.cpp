@@ -3,6 +3,7 @@
 #include <csignal>
 
 #include <algorithm>
+#include <atomic>
 #include <cstring>
 #include <functional>
 
@@ -36,7 +37,7 @@ struct Link {
   c10::intrusive_ptr<c10d::ProcessGroupGloo> gloo;
   Traffic* traffic = nullptr;  // null once the group is gone
   std::uint32_t transfers = 0;
-  bool broken = false;
+  std::atomic<bool> broken{false};
 
   int ways() const { return static_cast<int>(spec.ranks.size()); }
   int own_tag() { return kFirstOwnTag + static_cast<int>(transfers++ & (kFirstOwnTag - 1)); }
@@ -47,7 +48,7 @@ struct Link {
 // Gloo closes all connections of a group when one wait times out: what is under way here and at the peers then ends at
 // once with an error instead of after the full limit.
 void Link::abort() noexcept {
-  if (std::exchange(broken, true)) return;
+  if (broken.exchange(true)) return;
   try {
     Tensors byte{at::empty({1}, at::kByte)};
     gloo->recv(byte, me == 0 ? 1 : 0, kAbortTag)->wait(Milliseconds(1));
@@ -253,6 +254,8 @@ class GlooGroup final : public Group {
     work->add(guarded(*link_, Op::barrier, -1, [&] { return link_->gloo->barrier(); }));
     work->wait();
   }
+
+  void abort() noexcept override { link_->abort(); }
 
  private:
   std::unique_ptr<GlooWork> start(Op op, std::int64_t sent, std::initializer_list<at::Tensor> tensors) {

@@ -36,7 +36,9 @@ enum class Reduction { sum, max, min };
 // n bytes over W ranks counts n (W-1)/W, all_reduce 2 n (W-1)/W rounded down, broadcast n at the root, send n, recv and
 // barrier nothing.
 struct Traffic {
-  struct Count { std::int64_t calls = 0, bytes = 0; };
+  struct Count {
+    std::int64_t calls = 0, bytes = 0;
+  };
   std::array<Count, kOps> ops;
   double waited = 0;  // seconds spent in wait()
   const Count& operator[](Op op) const { return ops[static_cast<std::size_t>(op)]; }
@@ -65,6 +67,8 @@ class Group {
   virtual std::unique_ptr<Work> send(const at::Tensor&, int to, int tag) = 0;
   virtual std::unique_ptr<Work> recv(const at::Tensor&, int from, int tag) = 0;
   virtual void barrier() = 0;
+  // Ends what is under way on another thread with an error, here and at the peers; later calls fail. Any thread.
+  virtual void abort() noexcept {}
 
   const Traffic& traffic() const { return traffic_; }
 

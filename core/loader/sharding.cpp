@@ -34,7 +34,10 @@ class Builder : public PlanBuilder {
       if (!set_[u])
         plugin.refuse(Code::config, str("plan: no numbers were given for unit ", u, " (", model.units[u].name,
                                         "); every unit needs set_unit: a bug of the plugin"));
-    return {std::move(groups_), std::move(units_), weights_, gradients_};
+    ShardPlan plan;
+    plan.groups = std::move(groups_), plan.units = std::move(units_);
+    plan.weight_slots = weights_, plan.grad_slots = gradients_;
+    return plan;
   }
 
  private:

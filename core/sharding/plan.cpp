@@ -81,9 +81,13 @@ std::string ShardPlan::text() const {
     out += "\n";
   }
   for (auto& u : units)
-    out +=
-        str("unit ", u.shard_group, " ", u.replica_group, " ", u.reshard_group, " ", static_cast<int>(u.gather_at), " ",
-            static_cast<int>(u.reduce_at), " ", static_cast<int>(u.replica_at), " ", u.prefetch, " ", u.align, "\n");
+    out += str("unit ", u.shard_group, " ", u.replica_group, " ", u.reshard_group, " ", static_cast<int>(u.gather_at),
+               " ", static_cast<int>(u.reduce_at), " ", static_cast<int>(u.replica_at), " ", u.prefetch, " ", u.align,
+               " ", u.join, " ", u.outer_every, " ", u.outer_offset, " ", u.outer_delay, " ", u.scratch_bytes, "\n");
+  for (auto& s : states)
+    out += str("state ", s.name, " ", static_cast<int>(s.scope), " ", s.unit, " ", c10::toString(s.dtype), " ",
+               static_cast<int>(s.first), " ", s.fill, " ", s.refuse_reshape, " ", s.numel, "\n");
+  out += str("own ", own.gather, " ", own.reduce, " ", own.replicate, " ", own.step_end, " ", own.outer, "\n");
   return out;
 }
 
