@@ -37,6 +37,7 @@ struct ExchangeCall {
   int micro_step = 0;
   bool last = true;  // the boundary
   double grad_scale = 1;
+  bool after_skip = false;           // the step before was skipped; kept in snapshots
   const FlatLayout* flat = nullptr;  // address kept as long as the engine lives, range too
   const ShardRange* range = nullptr;
   Lane* lane = nullptr;

@@ -107,11 +107,11 @@ AT(shale_sharding_builder, add_colors, 32); AT(shale_sharding_builder, set_unit,
 AT(shale_sharding_builder, set_slots, 48); AT(shale_sharding_builder, add_state, 56);
 LAYOUT(shale_sharding, 16, 8);
 AT(shale_sharding, struct_size, 0); AT(shale_sharding, reserved, 4); AT(shale_sharding, plan, 8);
-LAYOUT(shale_exchange_call, 56, 8);
+LAYOUT(shale_exchange_call, 64, 8);
 AT(shale_exchange_call, struct_size, 0); AT(shale_exchange_call, purpose, 4); AT(shale_exchange_call, group, 8);
 AT(shale_exchange_call, ways, 12); AT(shale_exchange_call, step, 16); AT(shale_exchange_call, micro_step, 24);
 AT(shale_exchange_call, is_last, 28); AT(shale_exchange_call, grad_scale, 32); AT(shale_exchange_call, flat, 40);
-AT(shale_exchange_call, lane, 48);
+AT(shale_exchange_call, lane, 48); AT(shale_exchange_call, after_skip, 56); AT(shale_exchange_call, reserved, 60);
 LAYOUT(shale_exchange, 40, 8);
 AT(shale_exchange, struct_size, 0); AT(shale_exchange, reserved, 4); AT(shale_exchange, gather, 8);
 AT(shale_exchange, reduce, 16); AT(shale_exchange, replicate, 24); AT(shale_exchange, step_end, 32);
