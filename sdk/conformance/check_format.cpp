@@ -260,8 +260,8 @@ void damage(std::string& content, std::uint32_t k) {
 
 }  // namespace
 
-Problems check_format(const std::string& file) {
-  const Library library(file);
+Problems check_format(const Subject& subject) {
+  const Library library(subject.file);
   if (!has_format(library)) return {};
   Format f(library);
   Problems out;
@@ -283,8 +283,8 @@ Problems check_format(const std::string& file) {
   return out;
 }
 
-Problems check_round_trip(const std::string& file) {
-  const Library library(file);
+Problems check_round_trip(const Subject& subject) {
+  const Library library(subject.file);
   if (!has_format(library)) return {};
   Format writer(library), reader(library);
   const auto all = things(writer.traits);
@@ -301,8 +301,8 @@ Problems check_round_trip(const std::string& file) {
   return out;
 }
 
-Problems check_damage(const std::string& file) {
-  const Library library(file);
+Problems check_damage(const Subject& subject) {
+  const Library library(subject.file);
   if (!has_format(library)) return {};
   Format f(library);
   save(f, things(f.traits));

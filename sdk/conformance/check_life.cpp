@@ -79,9 +79,9 @@ Surroundings look() {
 
 }  // namespace
 
-Problems check_interfaces(const std::string& file) {
+Problems check_interfaces(const Subject& subject) {
   Problems out;
-  for_each_kind(file, [&](const Library& library, const shale_desc& d) {
+  for_each_kind(subject.file, [&](const Library& library, const shale_desc& d) {
     FakeHost host;
     const Instance plugin(library, d.kind, host, least_given(d));
     const void* table = plugin.find(kRequired[d.kind]);
@@ -96,9 +96,9 @@ Problems check_interfaces(const std::string& file) {
   return out;
 }
 
-Problems check_lifecycle(const std::string& file) {
+Problems check_lifecycle(const Subject& subject) {
   Problems out;
-  for_each_kind(file, [&](const Library& library, const shale_desc& d) {
+  for_each_kind(subject.file, [&](const Library& library, const shale_desc& d) {
     FakeHost host, second;
     for (int k = 0; k < 1000; ++k) Instance(library, d.kind, host, least_given(d));
     {
@@ -111,9 +111,9 @@ Problems check_lifecycle(const std::string& file) {
   return out;
 }
 
-Problems check_quiet(const std::string& file) {
+Problems check_quiet(const Subject& subject) {
   Problems out;
-  for_each_kind(file, [&](const Library& library, const shale_desc& d) {
+  for_each_kind(subject.file, [&](const Library& library, const shale_desc& d) {
     FakeHost host;
     const Surroundings before = look();
     const Instance plugin(library, d.kind, host, least_given(d));

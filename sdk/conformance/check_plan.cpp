@@ -100,9 +100,9 @@ void fail_each_call(const Instance& plugin, Problems& out) {
 
 }  // namespace
 
-Problems check_plans(const std::string& file) {
+Problems check_plans(const Subject& subject) {
   Problems out;
-  for_each_kind(file, [&](const Library& library, const shale_desc& d) {
+  for_each_kind(subject.file, [&](const Library& library, const shale_desc& d) {
     FakeHost host, other;
     const Instance plugin(library, d.kind, host, least_given(d)), twin(library, d.kind, other, least_given(d));
     for (auto& shape : kModels)
@@ -118,9 +118,9 @@ Problems check_plans(const std::string& file) {
   return out;
 }
 
-Problems check_bounds(const std::string& file) {
+Problems check_bounds(const Subject& subject) {
   Problems out;
-  for_each_kind(file, [&](const Library& library, const shale_desc& d) {
+  for_each_kind(subject.file, [&](const Library& library, const shale_desc& d) {
     for (const shale_option* o : options_of(d))
       for (auto& value : values_to_try(*o)) {
         Given given = least_given(d);
@@ -131,9 +131,9 @@ Problems check_bounds(const std::string& file) {
   return out;
 }
 
-Problems check_newer_host(const std::string& file) {
+Problems check_newer_host(const Subject& subject) {
   Problems out;
-  for_each_kind(file, [&](const Library& library, const shale_desc& d) {
+  for_each_kind(subject.file, [&](const Library& library, const shale_desc& d) {
     FakeHost host, newer(sizeof(shale_host) + 64, SHALE_ABI_MAJOR, SHALE_ABI_MINOR + 7);
     const Instance here(library, d.kind, host, least_given(d)), there(library, d.kind, newer, least_given(d));
     const FakeModel model;
@@ -144,9 +144,9 @@ Problems check_newer_host(const std::string& file) {
   return out;
 }
 
-Problems check_refusals(const std::string& file) {
+Problems check_refusals(const Subject& subject) {
   Problems out;
-  for_each_kind(file, [&](const Library& library, const shale_desc& d) {
+  for_each_kind(subject.file, [&](const Library& library, const shale_desc& d) {
     FakeHost host;
     const Instance plugin(library, d.kind, host, least_given(d));
     fail_each_call(plugin, out);

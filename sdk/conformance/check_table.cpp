@@ -138,10 +138,10 @@ Given least_given(const shale_desc& desc) {
   return given;
 }
 
-Problems check_exports(const std::string& file) {
+Problems check_exports(const Subject& subject) {
   Problems out;
   bool entry = false;
-  for (auto& name : exported(file)) {
+  for (auto& name : exported(subject.file)) {
     entry = entry || name == "shale_plugin_entry_v1";
     if (name != "shale_plugin_entry_v1") out.push_back("exports " + name + " too: link with cmake/plugin.map");
   }
@@ -149,9 +149,9 @@ Problems check_exports(const std::string& file) {
   return out;
 }
 
-Problems check_entry(const std::string& file) {
+Problems check_entry(const Subject& subject) {
   const FakeHost host, other;
-  const Library library(file);
+  const Library library(subject.file);
   const shale_plugin* first = library.table(host);
   if (first == nullptr) return {"the entry returned NULL"};
   const shale_plugin before = *first;
@@ -160,16 +160,16 @@ Problems check_entry(const std::string& file) {
   return {};
 }
 
-Problems check_other_major(const std::string& file) {
+Problems check_other_major(const Subject& subject) {
   const FakeHost host(offsetof(shale_host, ctx), SHALE_ABI_MAJOR + 1, 0);
-  if (Library(file).table(host) == nullptr)
+  if (Library(subject.file).table(host) == nullptr)
     return {"returned NULL: the host words the refusal, the plugin returns its table"};
   return {};
 }
 
-Problems check_versions(const std::string& file) {
+Problems check_versions(const Subject& subject) {
   const FakeHost host;
-  const shale_plugin& p = *Library(file).table(host);
+  const shale_plugin& p = *Library(subject.file).table(host);
   Problems out;
   if (p.abi_major != SHALE_ABI_MAJOR)
     return {"was built for ABI " + std::to_string(p.abi_major) + ", this SDK is " + std::to_string(SHALE_ABI_MAJOR)};
@@ -183,9 +183,9 @@ Problems check_versions(const std::string& file) {
   return out;
 }
 
-Problems check_descriptors(const std::string& file) {
+Problems check_descriptors(const Subject& subject) {
   const FakeHost host;
-  const shale_plugin& p = *Library(file).table(host);
+  const shale_plugin& p = *Library(subject.file).table(host);
   Problems out;
   std::set<std::uint32_t> kinds;
   for (std::uint32_t k = 0; k < p.n_descs; ++k) {
@@ -195,9 +195,9 @@ Problems check_descriptors(const std::string& file) {
   return out;
 }
 
-Problems check_options(const std::string& file) {
+Problems check_options(const Subject& subject) {
   const FakeHost host;
-  const shale_plugin& p = *Library(file).table(host);
+  const shale_plugin& p = *Library(subject.file).table(host);
   Problems out;
   for (std::uint32_t k = 0; k < p.n_descs; ++k) {
     const shale_desc& d = *p.descs[k];

@@ -31,6 +31,16 @@ constexpr Check kChecks[] = {
     {"format", "a checkpoint format says what it can hold and writes no further than it may", check_format},
     {"round-trip", "what a format wrote from two writers, another instance reads back bit by bit", check_round_trip},
     {"damage", "cut and changed files end in a status or an index, never in a crash or a hang", check_damage},
+    {"hooks", "hooks that are declared are there, and the plan's numbers go with them", check_hooks},
+    {"gather", "own gathers write all of the weights, padding 0, and the same bits on all ranks", check_gather},
+    {"reduce", "own reductions add the sum over the group to the shard", check_reduce},
+    {"replicate", "own replica sums give the same bits on all replicas", check_replicate},
+    {"not-finite", "a gradient that is not finite does not come out finite", check_not_finite},
+    {"skipped", "the step after a skipped one is right again", check_skipped},
+    {"lanes", "gathers and reductions of one instance may run at once", check_lanes},
+    {"outer", "outer steps leave masters finite, and replicas equal", check_outer},
+    {"repeat", "fresh instances give the same bits from the same numbers", check_repeat},
+    {"faults", "whatever service fails, hooks of all ranks end with a status and leak nothing", check_faults},
 };
 
 void write_all(int fd, const std::string& text) {
@@ -41,8 +51,8 @@ void write_all(int fd, const std::string& text) {
   }
 }
 
-[[noreturn]] void child(const Check& check, const std::string& file, int fd) {
-  const Verdict v = run_here(check, file);
+[[noreturn]] void child(const Check& check, const Subject& subject, int fd) {
+  const Verdict v = run_here(check, subject);
   std::string text;
   for (auto& problem : v.problems) text += problem + "\n";
   write_all(fd, text);
@@ -77,10 +87,10 @@ Problems lines(const std::string& text) {
 
 std::span<const Check> checks() { return kChecks; }
 
-Verdict run_here(const Check& check, const std::string& file) {
+Verdict run_here(const Check& check, const Subject& subject) {
   Verdict v;
   try {
-    v.problems = check.run(file);
+    v.problems = check.run(subject);
   } catch (const std::exception& e) {
     v.problems.push_back(e.what());
   }
@@ -88,14 +98,14 @@ Verdict run_here(const Check& check, const std::string& file) {
   return v;
 }
 
-Verdict run_apart(const Check& check, const std::string& file, double seconds) {
+Verdict run_apart(const Check& check, const Subject& subject, double seconds) {
   int ends[2];
   if (pipe(ends) != 0) return {Outcome::fail, {"no pipe for the child process"}};
   const pid_t pid = fork();
   if (pid < 0) return {Outcome::fail, {"no child process"}};
   if (pid == 0) {
     close(ends[0]);
-    child(check, file, ends[1]);
+    child(check, subject, ends[1]);
   }
   close(ends[1]);
   std::string text;

@@ -19,7 +19,7 @@ constexpr std::size_t kSlack = 256;
 struct Status {  // behind a shale_status of this host
   std::uint32_t code;
   std::string where, text;
-  int* live;
+  std::atomic<int>* live;
 };
 
 const Status* real(const shale_status* s) { return reinterpret_cast<const Status*>(s); }
@@ -93,7 +93,12 @@ Exactly::Exactly(const void* from, std::size_t have, std::size_t size) : memory_
 }
 
 FakeHost::FakeHost(std::size_t size, std::uint16_t major, std::uint16_t minor)
-    : table_([&] {
+    : idle_(this),
+      services_{{SHALE_LOG_SERVICE, &idle_.log},
+                {SHALE_LANE_SERVICE, &idle_.lanes},
+                {SHALE_COLLECTIVES_SERVICE, &idle_.collectives},
+                {SHALE_MATH_SERVICE, &idle_.math}},
+      table_([&] {
         shale_host h = host_table(major, minor, this);
         h.get_service = &FakeHost::service;
         return Exactly(&h, sizeof h, size);

@@ -2,6 +2,7 @@
 // declared size, so that a sanitizer notices a read past struct_size.
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
@@ -11,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "idle.h"
 #include "shale/services.h"
 
 namespace shale::conform {
@@ -50,7 +52,8 @@ class FakeHost {
  private:
   static const void* service(void* ctx, const char* id);
 
-  int live_ = 0;
+  std::atomic<int> live_ = 0;  // hooks on two lanes make statuses at once
+  IdleServices idle_;
   std::map<std::string, const void*> services_;
   Exactly table_;
 };

@@ -10,11 +10,16 @@
 
 namespace shale::conform {
 
+// dtypes of all roles, as a precision plan would have set them. bf16_mixed: norms stay in fp32.
+enum class Numbers { f32, f64, bf16_mixed };
+
 struct ModelShape {
   int layers = 2;
   bool tied = false;      // the head uses the embedding's weight
   bool frozen = false;    // the embedding does not change
   bool repeated = false;  // the first layer runs a second time, last before the head
+  bool uneven = false;    // layers of 1, 3 and 6 elements, so that some ranks own nothing
+  Numbers numbers = Numbers::f32;
 };
 
 // Units: embedding, layers, head. Sizes are small and odd, so that nothing divides evenly.
@@ -28,6 +33,8 @@ class FakeModel {
 
  private:
   void add_unit(const std::string& name, std::uint32_t kind);
+  void add_layer(int k, const ModelShape&);
+  void set_dtypes(Numbers);
   void add_param(const std::string& name, std::vector<std::int64_t> shape, std::uint32_t flags);
   void link();
 

@@ -37,7 +37,14 @@ shale_status* add_state(void* ctx, const shale_state* theirs, std::uint32_t* id)
   if (shale_status* s = c.refuse_planned()) return s;
   const shale_state state = taken(theirs);
   *id = static_cast<std::uint32_t>(c.out.states.size());
-  c.out.states.push_back({{state.name.ptr, state.name.len}, state.scope, state.unit, state.numel});
+  c.out.states.push_back({{state.name.ptr, state.name.len},
+                          state.scope,
+                          state.unit,
+                          state.numel,
+                          state.dtype,
+                          state.first,
+                          state.on_reshape,
+                          state.fill});
   return nullptr;
 }
 
@@ -148,7 +155,8 @@ std::string row(const char* name, N... numbers) {
 
 std::string text_of(const std::vector<StateAnswer>& states) {
   std::string out;
-  for (auto& s : states) out += "state " + s.name + row("", s.scope, s.unit, s.numel);
+  for (auto& s : states)
+    out += "state " + s.name + row("", s.scope, s.unit, s.numel, s.dtype, s.first, s.on_reshape, s.fill);
   return out;
 }
 

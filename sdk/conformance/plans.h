@@ -19,6 +19,8 @@ struct StateAnswer {
   std::string name;
   std::uint32_t scope = 0, unit = 0;
   std::uint64_t numel = 0;
+  std::uint32_t dtype = 0, first = 0, on_reshape = 0;
+  double fill = 0;
   bool operator==(const StateAnswer&) const = default;
 };
 
