@@ -8,7 +8,7 @@ set -euo pipefail
 
 build_packages=(g++ cmake ninja-build mold ccache python3 python3-venv libboost1.81-dev libtomlplusplus-dev
   libspdlog-dev libcli11-dev nlohmann-json3-dev liburing-dev libxxhash-dev bible-kjv bible-kjv-text)
-test_packages=(libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy git)
+test_packages=(libgtest-dev libgmock-dev libbenchmark-dev clang-format clang-tidy git iproute2)
 
 # libtorch_cpu.so needs libcupti and libcudart beside it; the rest of torch's requirements are for Python and GPUs.
 run_wheels_alone=(torch==2.15.0 nvidia-cuda-cupti==13.2.86 nvidia-cuda-runtime==13.2.86)
