@@ -33,6 +33,14 @@ inline constexpr std::size_t kBaseline<shale_checkpoint> = offsetof(shale_checkp
 template <>
 inline constexpr std::size_t kBaseline<shale_unit_plan> = offsetof(shale_unit_plan, scratch_bytes) + 8;
 template <>
+inline constexpr std::size_t kBaseline<shale_exchange> = offsetof(shale_exchange, step_end) + sizeof(void*);
+template <>
+inline constexpr std::size_t kBaseline<shale_outer> = offsetof(shale_outer, apply) + sizeof(void*);
+template <>
+inline constexpr std::size_t kBaseline<shale_state> = offsetof(shale_state, name) + sizeof(shale_str);
+template <>
+inline constexpr std::size_t kBaseline<shale_tensor> = offsetof(shale_tensor, strides) + 8 * SHALE_MAX_DIMS;
+template <>
 inline constexpr std::size_t kBaseline<shale_param_precision> = offsetof(shale_param_precision, moments_block) + 4;
 template <>
 inline constexpr std::size_t kBaseline<shale_loss_scale> = offsetof(shale_loss_scale, max_skips) + 4;

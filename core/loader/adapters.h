@@ -22,6 +22,9 @@ using SharedDtypes = std::shared_ptr<LatestDtypes>;
 using OwnedInstance = std::unique_ptr<PluginInstance>;
 
 std::unique_ptr<ShardingStrategy> make_sharding(OwnedInstance, SharedDtypes);
+// Over the optional tables of a sharding plugin, which outlives them.
+std::unique_ptr<Exchange> make_exchange(PluginInstance&, const shale_exchange&);
+std::unique_ptr<OuterStep> make_outer(PluginInstance&, const shale_outer&);
 std::unique_ptr<PrecisionPolicy> make_precision(OwnedInstance, SharedDtypes);
 std::unique_ptr<OffloadPolicy> make_offload(OwnedInstance, SharedDtypes);
 std::unique_ptr<CheckpointFormat> make_checkpoint(OwnedInstance);

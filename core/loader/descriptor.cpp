@@ -10,10 +10,18 @@ namespace shale {
 namespace {
 
 // Hooks that the engine calls are declared by these; a plugin that counts on one must not run without it.
-constexpr std::array kServedInterfaces = {SHALE_SHARDING, SHALE_PRECISION, SHALE_OFFLOAD, SHALE_CHECKPOINT};
-constexpr std::array kServedServices = {SHALE_LOG_SERVICE, SHALE_RUN_SERVICE, SHALE_FILES_SERVICE};
+constexpr std::array kServedInterfaces = {SHALE_SHARDING,  SHALE_EXCHANGE, SHALE_OUTER,
+                                          SHALE_PRECISION, SHALE_OFFLOAD,  SHALE_CHECKPOINT};
+constexpr std::array kServedServices = {SHALE_LOG_SERVICE, SHALE_RUN_SERVICE};
+constexpr std::array kHookServices = {SHALE_LANE_SERVICE, SHALE_COLLECTIVES_SERVICE, SHALE_MATH_SERVICE};
+constexpr std::array kFormatServices = {SHALE_FILES_SERVICE};
 
 bool served(const auto& list, const std::string& id) { return std::find(list.begin(), list.end(), id) != list.end(); }
+
+bool serves(std::uint32_t kind, const std::string& service) {
+  return served(kServedServices, service) || (kind == SHALE_KIND_SHARDING && served(kHookServices, service)) ||
+         (kind == SHALE_KIND_CHECKPOINT && served(kFormatServices, service));
+}
 
 bool good_id(const std::string& id) {
   return !id.empty() && id.size() <= 128 && id.front() != '.' && id.back() != '.' &&
@@ -75,9 +83,10 @@ void check_served(const Descriptor& d) {
            SHALE_ABI_MAJOR, ".", SHALE_ABI_MINOR, ") does not call: use a newer shale or another plugin");
   }
   for (const std::string& id : d.needs)
-    if (!served(kServedServices, id))
+    if (!serves(d.kind, id))
       fail(Code::config, d.id, " ", d.version, " needs the host service ", id, ", which this shale (ABI ",
-           SHALE_ABI_MAJOR, ".", SHALE_ABI_MINOR, ") does not offer: use a newer shale or another plugin");
+           SHALE_ABI_MAJOR, ".", SHALE_ABI_MINOR, ") does not offer to plugins of kind ", kKinds[d.kind],
+           ": use a newer shale or another plugin");
 }
 
 }  // namespace shale

@@ -1,6 +1,7 @@
 // One made plugin: its host table, its options, its life, and every call into it.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,14 +45,18 @@ class PluginInstance {
   LoadedPlugin facts() const;
   void* self() const { return self_; }  // first argument of the plugin's functions
   FilesService& files() { return services_.files(); }
+  HookServices& hooks() { return services_.hooks(); }
   const std::string& choice_origin() const { return spec_.choice.origin.text; }
 
   // The table of an interface, cut or filled to our size. Error{config} when there is none or it is too short.
   template <class Table>
   Table table(const char* id) const;
+  // The same of one that a plugin may do without: nothing when it is not declared or the plugin answers NULL.
+  template <class Table>
+  std::optional<Table> optional_table(const char* id) const;
 
   // Calls the plugin: body() returns its shale_status*. `doing` is for messages ("plan"). What it answers, or throws
-  // although it must not, becomes a Failure; a thrown exception has the code `thrown`.
+  // although it must not, becomes a Failure; a thrown exception has the code `thrown`. Any thread, several at once.
   template <class F>
   std::optional<Failure> attempt(const char* doing, Code thrown, F&& body) const;
   template <class F>
@@ -82,6 +87,17 @@ class PluginInstance {
 template <class Table>
 Table PluginInstance::table(const char* id) const {
   const void* theirs = find_interface(id);
+  Table mine;
+  if (!take(static_cast<const Table*>(theirs), mine)) bad_table(id, theirs, kBaseline<Table>);
+  return mine;
+}
+
+template <class Table>
+std::optional<Table> PluginInstance::optional_table(const char* id) const {
+  const auto& declared = descriptor_.interfaces;
+  if (std::find(declared.begin(), declared.end(), id) == declared.end()) return std::nullopt;
+  const void* theirs = find_interface(id);
+  if (theirs == nullptr) return std::nullopt;
   Table mine;
   if (!take(static_cast<const Table*>(theirs), mine)) bad_table(id, theirs, kBaseline<Table>);
   return mine;

@@ -10,7 +10,7 @@
 
 namespace shale {
 
-Services::Services(ServicesSpec spec) : spec_(std::move(spec)) {
+Services::Services(ServicesSpec spec) : spec_(std::move(spec)), hooks_(spec_.run ? spec_.run->rank : 0) {
   log_ = {sizeof log_, 0, this, &Services::write, &Services::metric};
 }
 
@@ -25,6 +25,7 @@ const void* Services::find(const char* id) noexcept {
     if (name == SHALE_LOG_SERVICE) return &log_;
     if (name == SHALE_FILES_SERVICE && spec_.kind == "checkpoint") return files_.table();
     if (name == SHALE_RUN_SERVICE && spec_.run) return run_table();
+    if (spec_.kind == "sharding") return hooks_.find(name);
   } catch (const std::exception& e) {
     if (spec_.log) spec_.log->error(str("[", spec_.kind, "] ", spec_.id, ": ", id, ": ", e.what()));
   }

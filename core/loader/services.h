@@ -1,4 +1,4 @@
-// The services a plugin instance gets: log, run and files.
+// The services a plugin instance gets: log, run, files and those of hooks.
 #pragma once
 
 #include <atomic>
@@ -7,6 +7,7 @@
 
 #include "core/loader/abi.h"
 #include "core/loader/files_service.h"
+#include "core/loader/hook_services.h"
 #include "core/loader/plugins.h"
 
 namespace shale {
@@ -27,6 +28,7 @@ class Services {
 
   const void* find(const char* id) noexcept;  // null: not here
   FilesService& files() { return files_; }
+  HookServices& hooks() { return hooks_; }
 
  private:
   const shale_run* run_table();  // makes the scratch folder when first asked
@@ -36,6 +38,7 @@ class Services {
 
   ServicesSpec spec_;
   FilesService files_;
+  HookServices hooks_;
   shale_log log_{};
   shale_run run_{};
   std::mutex making_;

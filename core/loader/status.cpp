@@ -33,6 +33,14 @@ shale_status* make_status(std::uint32_t code, std::string_view where, std::strin
   }
 }
 
+Status copy_status(const shale_status& from) noexcept {
+  try {
+    return Status(new shale_status(from));
+  } catch (...) {
+    return Status(&no_memory());
+  }
+}
+
 shale_status* current_exception_status() noexcept {
   try {
     try {
@@ -42,7 +50,8 @@ shale_status* current_exception_status() noexcept {
     } catch (const std::bad_alloc&) {
       return make_status(SHALE_OUT_OF_MEMORY, "", "host memory");
     } catch (const std::exception& e) {
-      return make_status(SHALE_INTERNAL, "", e.what());
+      const std::string_view text = e.what();  // those of LibTorch go on with a stack trace
+      return make_status(SHALE_INTERNAL, "", text.substr(0, text.find('\n')));
     }
   } catch (...) {
     return make_status(SHALE_INTERNAL, "", "an exception of unknown type");

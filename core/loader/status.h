@@ -24,6 +24,7 @@ using Status = std::unique_ptr<shale_status, StatusFree>;  // null = fine
 
 // Never null, even without memory.
 shale_status* make_status(std::uint32_t code, std::string_view where, std::string_view text) noexcept;
+Status copy_status(const shale_status&) noexcept;
 // Inside a catch block only.
 shale_status* current_exception_status() noexcept;
 

@@ -1,5 +1,6 @@
 #include "core/sharding/plan.h"
 
+#include <algorithm>
 #include <map>
 
 #include "core/base/error.h"
@@ -39,13 +40,55 @@ void check_scope(const UnitPlan& u, const ShardPlan& plan, const UnitInfo& unit,
          " ranks, not over the ", world, " ranks of the run");
 }
 
+// What the strategy does itself, and what the engine can do around it.
+void check_own_work(const UnitPlan& u, const ShardPlan& plan, const UnitInfo& unit, const Topology& topology) {
+  const bool replicas = plan.groups[u.replica_group] != plan.groups[kSelfGroup];
+  if (u.join && plan.own.any())
+    fail(Code::config, "[sharding] unit ", unit.name, " is joined with the unit before it, but the strategy brings ",
+         "hooks of its own, which work on one unit: leave join 0");
+  if (plan.own.replicate && replicas && u.replica_at == SyncAt::micro_step && topology.micro_steps > 1)
+    fail(Code::config, "[sharding] unit ", unit.name, " sums its replicas by a hook of the strategy at each of ",
+         topology.micro_steps, " micro-steps; such a sum can be made once per step only: replica_at must be boundary");
+  if (u.outer_every < 0 || u.outer_offset < 0 || u.outer_delay < 0 || u.scratch_bytes < 0 ||
+      (u.outer_every > 0 && u.outer_delay >= u.outer_every))
+    fail(Code::config, "[sharding] unit ", unit.name, " has outer_every ", u.outer_every, ", outer_offset ",
+         u.outer_offset, ", outer_delay ", u.outer_delay, " and scratch_bytes ", u.scratch_bytes,
+         "; none may be negative, and the delay must be less than every");
+  if (u.outer_every > 0 && !plan.own.outer)
+    fail(Code::config, "[sharding] unit ", unit.name, " wants outer work every ", u.outer_every,
+         " steps, but the strategy has no shale.sharding.outer/1");
+  if (u.replica_at == SyncAt::never && !plan.own.outer)
+    fail(Code::config, "[sharding] unit ", unit.name, " never sums its replicas, but the strategy has no ",
+         "shale.sharding.outer/1 that brings them together");
+  if (u.replica_at == SyncAt::never && replicas && u.outer_every == 0)
+    fail(Code::config, "[sharding] unit ", unit.name, " never sums its replicas and has no outer work ",
+         "(outer_every 0): they would drift apart for good");
+}
+
+// Replicas that are never summed: the sync scope is the shard part, and there is one scope for all units.
+void check_one_scope(const ShardPlan& plan, const ModelInfo& model) {
+  const auto has_replicas = [&](const UnitPlan& u) { return plan.groups[u.replica_group] != plan.groups[kSelfGroup]; };
+  const auto never = [&](const UnitPlan& u) { return u.replica_at == SyncAt::never && has_replicas(u); };
+  const auto first = std::find_if(plan.units.begin(), plan.units.end(), never);
+  if (first == plan.units.end()) return;
+  const std::string& name = model.units[first - plan.units.begin()].name;
+  for (std::size_t i = 0; i < plan.units.size(); ++i) {
+    const UnitPlan& u = plan.units[i];
+    if (has_replicas(u) && !never(u))
+      fail(Code::config, "[sharding] unit ", name, " never sums its replicas, but unit ", model.units[i].name,
+           " does; all units must do the same");
+    if (plan.groups[u.shard_group] != plan.groups[first->shard_group])
+      fail(Code::config, "[sharding] units ", name, " and ", model.units[i].name, " have different shard groups; ",
+           "where replicas are never summed it must be one for all units");
+  }
+}
+
 void validate_unit(const UnitPlan& u, const ShardPlan& plan, const UnitInfo& unit, const Topology& topology) {
   check_group(u.shard_group, plan, unit, "shard group");
   check_group(u.replica_group, plan, unit, "replica group");
   check_group(u.reshard_group, plan, unit, "reshard group");
-  if (u.replica_at == SyncAt::never || u.reduce_at == SyncAt::never)
-    fail(Code::config, "[sharding] the plan of unit ", unit.name, " never sums its gradients; this version of shale ",
-         "cannot train so (it needs shale.sharding.outer/1)");
+  if (u.reduce_at == SyncAt::never)
+    fail(Code::config, "[sharding] the plan of unit ", unit.name, " never sums its gradients over its shard group");
   if (u.gather_at == GatherAt::after_update && u.reshard_group != kSelfGroup)
     fail(Code::config, "[sharding] unit ", unit.name, " is gathered after the update, so it must keep its weights ",
          "(reshard group self)");
@@ -56,6 +99,7 @@ void validate_unit(const UnitPlan& u, const ShardPlan& plan, const UnitInfo& uni
     fail(Code::config, "[sharding] unit ", unit.name, " has prefetch ", u.prefetch, " and align ", u.align,
          "; they must be at least 0 and 1");
   check_scope(u, plan, unit, topology.world);
+  check_own_work(u, plan, unit, topology);
 }
 
 }  // namespace
@@ -71,6 +115,7 @@ void validate(const ShardPlan& plan, const ModelInfo& model, const Topology& top
     fail(Code::config, "[sharding] the plan asks for ", plan.weight_slots, " weight and ", plan.grad_slots,
          " gradient slots");
   for (std::size_t i = 0; i < plan.units.size(); ++i) validate_unit(plan.units[i], plan, model.units[i], topology);
+  check_one_scope(plan, model);
 }
 
 std::string ShardPlan::text() const {

@@ -41,15 +41,17 @@ TEST_P(Refused, NamesPlaceAndPath) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, Refused,
-    testing::Values(
-        Case{"wrong_major", Code::config, {"built for plugin ABI 1.1"}},
-        Case{"unresolved", Code::config, {"undefined symbol"}},
-        Case{"only_precision", Code::config, {"is no sharding plugin; it is: precision good"}},
-        Case{"brings_exchange", Code::config, {"brings the interface shale.sharding.exchange/1", "does not call"}},
-        Case{"needs_collectives", Code::config, {"needs the host service shale.collectives/1", "does not offer"}},
-        Case{"lying_interface", Code::config, {"declares the interface shale.sharding/1 but has no table"}},
-        Case{"short_interface", Code::config, {"its table of shale.sharding/1 has 8 bytes, ABI 0.1 has 16"}},
-        Case{"null_plan", Code::config, {"has no plan"}}),
+    testing::Values(Case{"wrong_major", Code::config, {"built for plugin ABI 1.1"}},
+                    Case{"unresolved", Code::config, {"undefined symbol"}},
+                    Case{"only_precision", Code::config, {"is no sharding plugin; it is: precision good"}},
+                    Case{"brings_wire", Code::config, {"brings the interface shale.precision.wire/1", "does not call"}},
+                    Case{"needs_files",
+                         Code::config,
+                         {"needs the host service shale.files/1", "does not offer to plugins of kind sharding"}},
+                    Case{"lying_interface", Code::config, {"declares the interface shale.sharding/1 but has no table"}},
+                    Case{
+                        "short_interface", Code::config, {"its table of shale.sharding/1 has 8 bytes, ABI 0.1 has 16"}},
+                    Case{"null_plan", Code::config, {"has no plan"}}),
     [](const auto& info) { return std::string(info.param.plugin); });
 
 TEST(Plugins, WhatIsNotThere) {
@@ -150,6 +152,7 @@ TEST(Plugins, TwoFilesWithOneIdInOneRunAreRefused) {
 }
 
 TEST(Plugins, ALaterInterfaceBesideOursIsFine) {
+  EXPECT_EQ(load(with_sharding("needs_collectives"))->loaded()[0].id, "good");
   EXPECT_EQ(load(with_sharding("brings_more"))->loaded()[0].id, "good");
 }
 

@@ -69,7 +69,7 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"far prefetch", Code::internal, {"prefetch: is 4294967295"}},
                     Case{"never", Code::config, {"replica_at: NEVER needs shale.sharding.outer/1"}},
                     Case{"outer", Code::config, {"outer_every: needs shale.sharding.outer/1"}},
-                    Case{"state", Code::config, {"state: this shale calls no hooks"}},
+                    Case{"state", Code::internal, {"name: must be 1..64 of a-z, 0-9 and _ (got \"\")"}},
                     Case{"bad block", Code::internal, {"block: must divide the world, 8 (got 3)"}},
                     Case{"no block", Code::internal, {"block: must divide the world, 8 (got 0)"}},
                     Case{"bad stride", Code::internal, {"stride: must divide the world, 8 (got 5)"}},

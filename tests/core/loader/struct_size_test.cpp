@@ -95,12 +95,15 @@ TEST(StructSize, AKindOfALaterShaleIsPassedOver) {
 }
 
 TEST(StructSize, TakeCutsAndFills) {
-  const shale_unit_plan full = {sizeof(shale_unit_plan), 1, 2, 3, 0, 0, 0, 4, 5, 0, 0, 0, 6};
+  const shale_unit_plan full = {sizeof(shale_unit_plan), 1, 2, 3, 0, 0, 0, 4, 5, 0, 0, 0, 6, 1, 0};
   shale_unit_plan mine;
   EXPECT_TRUE(take(Cut<shale_unit_plan>(full, sizeof full + 64).get(), mine));
   EXPECT_EQ(mine.struct_size, sizeof full);
   EXPECT_EQ(mine.scratch_bytes, 6u);
-  EXPECT_FALSE(take(Cut<shale_unit_plan>(full, sizeof full - 8).get(), mine));
+  EXPECT_TRUE(take(Cut<shale_unit_plan>(full, kBaseline<shale_unit_plan>).get(), mine));  // older than `join`
+  EXPECT_EQ(mine.scratch_bytes, 6u);
+  EXPECT_EQ(mine.join, 0u);
+  EXPECT_FALSE(take(Cut<shale_unit_plan>(full, kBaseline<shale_unit_plan> - 8).get(), mine));
   EXPECT_FALSE(take(static_cast<const shale_unit_plan*>(nullptr), mine));
 }
 

@@ -77,7 +77,8 @@ TEST(ValidatePlan, RefusesGroupsThatAreNotThere) {
 TEST(ValidatePlan, RefusesWhatThisVersionCannotDo) {
   EXPECT_THAT(refusal([](auto& p) { p.units[2].reduce_at = SyncAt::never; }),
               HasSubstr("unit layers.1 never sums its gradients"));
-  EXPECT_THAT(refusal([](auto& p) { p.units[2].replica_at = SyncAt::never; }), HasSubstr("shale.sharding.outer/1"));
+  EXPECT_THAT(refusal([](auto& p) { p.units[2].replica_at = SyncAt::never; }),
+              HasSubstr("unit layers.1 never sums its replicas, but the strategy has no shale.sharding.outer/1"));
   EXPECT_THAT(refusal([](auto& p) { p.units[0].gather_at = GatherAt::after_update; }),
               HasSubstr("unit embedding is gathered after the update, so it must keep its weights"));
   EXPECT_THAT(refusal([](auto& p) {
@@ -105,6 +106,70 @@ TEST(ValidatePlan, RefusesGradientsThatAreNotSummedOverTheWorldOnce) {
                 p.units[1].shard_group = p.units[1].reshard_group = 2;
               }),
               HasSubstr("over 2 x 1 ranks"));
+}
+
+// Halves that train apart, brought together every 10 steps.
+ShardPlan apart() {
+  ShardPlan plan = full_shard();
+  plan.groups.push_back({0, 0, 1, 1}), plan.groups.push_back({0, 1, 0, 1});
+  for (auto& u : plan.units) {
+    u.shard_group = u.reshard_group = 2, u.replica_group = 3;
+    u.replica_at = SyncAt::never, u.outer_every = 10;
+  }
+  plan.own.outer = true;
+  return plan;
+}
+
+std::string apart_refusal(const std::function<void(ShardPlan&)>& change) {
+  auto plan = apart();
+  change(plan);
+  return error_text(Code::config, [&] { validate(plan, model(), world_of(kWorld)); });
+}
+
+TEST(ValidatePlan, ReplicasThatAreNeverSummed) {
+  EXPECT_NO_THROW(validate(apart(), model(), world_of(kWorld)));
+  EXPECT_THAT(apart_refusal([](auto& p) { p.own.outer = false; }), HasSubstr("no shale.sharding.outer/1"));
+  EXPECT_THAT(apart_refusal([](auto& p) { p.units[1].outer_every = 0; }),
+              HasSubstr("unit layers.0 never sums its replicas and has no outer work"));
+  EXPECT_THAT(apart_refusal([](auto& p) { p.units[3].replica_at = SyncAt::boundary; }),
+              HasSubstr("unit embedding never sums its replicas, but unit head does"));
+  EXPECT_THAT(apart_refusal(
+                  [](auto& p) { p.units[2].shard_group = p.units[2].reshard_group = 3, p.units[2].replica_group = 2; }),
+              HasSubstr("units embedding and layers.1 have different shard groups"));
+  EXPECT_THAT(apart_refusal([](auto& p) {
+                p.units[2].shard_group = p.units[2].reshard_group = kWorldGroup, p.units[2].replica_group = kSelfGroup;
+              }),
+              HasSubstr("units embedding and layers.1 have different shard groups"));
+  EXPECT_THAT(apart_refusal([](auto& p) { p.units[1].replica_group = kSelfGroup; }), HasSubstr("over 2 x 1 ranks"));
+}
+
+TEST(ValidatePlan, OuterWork) {
+  EXPECT_THAT(refusal([](auto& p) { p.units[1].outer_every = 10; }),
+              HasSubstr("unit layers.0 wants outer work every 10 steps, but the strategy has no"));
+  EXPECT_THAT(apart_refusal([](auto& p) { p.units[1].outer_delay = 10; }),
+              HasSubstr("unit layers.0 has outer_every 10, outer_offset 0, outer_delay 10"));
+  EXPECT_THAT(apart_refusal([](auto& p) { p.units[1].outer_offset = -1; }), HasSubstr("outer_offset -1"));
+  EXPECT_THAT(refusal([](auto& p) { p.units[1].scratch_bytes = -1; }), HasSubstr("scratch_bytes -1"));
+  auto late = apart();
+  late.units[1].outer_delay = 9;
+  EXPECT_NO_THROW(validate(late, model(), world_of(kWorld)));
+}
+
+TEST(ValidatePlan, HooksThatTheEngineCannotServe) {
+  EXPECT_THAT(refusal([](auto& p) { p.units[2].join = p.own.gather = true; }),
+              HasSubstr("unit layers.1 is joined with the unit before it, but the strategy brings hooks"));
+  auto plan = full_shard();
+  for (auto& u : plan.units) u = {}, u.replica_group = kWorldGroup;
+  plan.own.replicate = true;
+  auto world = world_of(kWorld);
+  EXPECT_NO_THROW(validate(plan, model(), world));
+  world.micro_steps = 3;
+  EXPECT_THAT(error_text(Code::config, [&] { validate(plan, model(), world); }),
+              HasSubstr("unit embedding sums its replicas by a hook of the strategy at each of 3 micro-steps"));
+  for (auto& u : plan.units) u.replica_at = SyncAt::boundary;
+  EXPECT_NO_THROW(validate(plan, model(), world));
+  plan = full_shard(), plan.own.replicate = true;  // nobody to sum with
+  EXPECT_NO_THROW(validate(plan, model(), world));
 }
 
 TEST(PlanText, IsEqualForEqualPlansOnly) {

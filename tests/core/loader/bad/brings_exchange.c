@@ -1,2 +1,0 @@
-#define MORE_INTERFACES SHALE_EXCHANGE
-#include "good.h"

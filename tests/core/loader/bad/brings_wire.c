@@ -1,0 +1,2 @@
+#define MORE_INTERFACES SHALE_WIRE
+#include "good.h"

@@ -1,0 +1,2 @@
+#define NEEDS SHALE_FILES_SERVICE
+#include "good.h"
