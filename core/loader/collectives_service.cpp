@@ -182,13 +182,13 @@ shale_status* all_gather(void* ctx, shale_lane* lane, std::uint32_t group, const
       ctx, lane, group, {send, recv},
       [](shale_lane&, const Members& m, const at::Tensor& s, const at::Tensor& r) { return gather_all(m, s, r); });
 }
-shale_status* reduce_scatter(void* ctx, shale_lane* lane, std::uint32_t group, std::uint32_t op,
-                             const shale_tensor* send, const shale_tensor* recv) {
+constexpr auto reduce_scatter = [](void* ctx, shale_lane* lane, std::uint32_t group, std::uint32_t op,
+                                   const shale_tensor* send, const shale_tensor* recv) -> shale_status* {
   return from_to(ctx, lane, group, {send, recv},
                  [op](shale_lane& l, const Members& m, const at::Tensor& s, const at::Tensor& r) {
                    return scatter(l, m, op, s, r);
                  });
-}
+};
 shale_status* all_reduce(void* ctx, shale_lane* lane, std::uint32_t group, std::uint32_t op,
                          const shale_tensor* inout) {
   return in_place(ctx, lane, group, inout,

@@ -92,7 +92,8 @@ void axpby_of(double a, const at::Tensor& x, double b, const at::Tensor& y) {
   }
 }
 
-shale_status* axpby(void* ctx, shale_lane* lane, double a, const shale_tensor* x, double b, const shale_tensor* y) {
+constexpr auto axpby = [](void* ctx, shale_lane* lane, double a, const shale_tensor* x, double b,
+                          const shale_tensor* y) -> shale_status* {
   return services(ctx).answer(lane, [&](shale_lane& l) -> shale_status* {
     at::Tensor from, to;
     if (auto* problem = tensor_from_c(x, "x", Use::read, l.device, from)) return problem;
@@ -103,7 +104,7 @@ shale_status* axpby(void* ctx, shale_lane* lane, double a, const shale_tensor* x
     if (to.numel() > 0) axpby_of(a, flat_view(from), b, flat_view(to));
     return nullptr;
   });
-}
+};
 
 struct Product {
   double alpha = 1, beta = 0;
@@ -136,8 +137,8 @@ shale_status* read_matrix(const shale_tensor* theirs, const char* name, Use use,
   return out.dim() == 2 ? nullptr : bad(name, str("has ", out.dim(), " dimensions, must be a matrix"));
 }
 
-shale_status* matmul(void* ctx, shale_lane* lane, std::uint32_t transpose, double alpha, const shale_tensor* a,
-                     const shale_tensor* b, double beta, const shale_tensor* c) {
+constexpr auto matmul = [](void* ctx, shale_lane* lane, std::uint32_t transpose, double alpha, const shale_tensor* a,
+                           const shale_tensor* b, double beta, const shale_tensor* c) -> shale_status* {
   return services(ctx).answer(lane, [&](shale_lane& l) -> shale_status* {
     if (transpose > 3) return bad("transpose", str("is ", transpose));
     Product p{alpha, beta, {}, {}, {}};
@@ -152,7 +153,7 @@ shale_status* matmul(void* ctx, shale_lane* lane, std::uint32_t transpose, doubl
     multiply(std::move(p));
     return nullptr;
   });
-}
+};
 
 shale_status* orthogonalise_columns(void* ctx, shale_lane* lane, const shale_tensor* a) {
   return services(ctx).answer(lane, [&](shale_lane& l) -> shale_status* {
