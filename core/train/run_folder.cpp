@@ -5,7 +5,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <random>
+#include <thread>
 
+#include "core/base/clock.h"
 #include "core/base/error.h"
 #include "core/checkpoint/manifest.h"
 #include "core/checkpoint/snapshot.h"
@@ -85,6 +88,35 @@ std::string decide(RunFolder& f, const Config& config) {
   return path.string();
 }
 
+// A network file system may show a new file late.
+bool appears(const std::string& path) {
+  constexpr double kLimit = 5;  // seconds
+  for (const double end = now() + kLimit;; std::this_thread::sleep_for(std::chrono::milliseconds(50))) {
+    std::error_code none;
+    if (fs::exists(path, none)) return true;
+    if (now() >= end) return false;
+  }
+}
+
+// All ranks write into one snapshot. Hosts that do not see the same folder would find out at the first one only.
+void check_shared(Group& everyone, const RunFolder& f, const Config& config) {
+  std::string mark;
+  if (everyone.rank() == 0) {
+    mark = str(f.path, "/.seen-by-all-", std::random_device{}());
+    if (!std::ofstream(mark)) mark.clear();  // its metrics will not be written either, which is told then
+  }
+  mark = all_gather_text(everyone, mark).front();
+  if (mark.empty()) return;
+  const auto seen = all_gather_text(everyone, appears(mark) ? "yes" : "no");
+  std::error_code none;
+  if (everyone.rank() == 0) fs::remove(mark, none);
+  for (std::size_t r = 0; r < seen.size(); ++r)
+    if (seen[r] != "yes")
+      fail(Code::config, config.origin("job.dump_folder").text, ": [job] dump_folder ", f.path, " of rank ", r,
+           " is not that of rank 0; snapshots need one folder that all hosts see: choose one on storage they share, ",
+           "or set checkpoint.enable = false");
+}
+
 }  // namespace
 
 RunFolder open_run_folder(Group& everyone, const Config& config) {
@@ -108,6 +140,7 @@ RunFolder open_run_folder(Group& everyone, const Config& config) {
     throw Error(static_cast<Code>(std::stoi(answer.substr(1, blank - 1))), answer.substr(blank + 1));
   }
   f.resume_from = answer.substr(1);
+  if (config.checkpoint.enable) check_shared(everyone, f, config);
   return f;
 }
 

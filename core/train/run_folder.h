@@ -18,7 +18,7 @@ struct RunFolder {
 // Collective; rank 0 looks and all get its answer. resume = "none" refuses a folder that holds an earlier run
 // (Error{config}) unless job.overwrite, which gives that run up; "auto" takes the newest complete snapshot if there is
 // one; a path must be a complete snapshot (Error{checkpoint}), and is refused likewise where the folder holds another
-// run, or later snapshots of the same one.
+// run, or later snapshots of the same one. With checkpoint.enable every rank must see the folder (Error{config}).
 RunFolder open_run_folder(Group& everyone, const Config&);
 
 // Rank 0 only, when the new run stands: a run that cannot start must not cost the one before. Error{io}.

@@ -1,4 +1,4 @@
-"""Test hosts on one machine: each has its own network, host name and process ids, and a cable to one switch.
+"""Test hosts on one machine: each has its own network, name, process ids and mounts, and a cable to one switch.
 
     with Hosts(2) as hosts:
         run = hosts[1].start(["shale", ...], MASTER_ADDR=hosts[0].address)
@@ -50,14 +50,18 @@ class Host:
     def __init__(self, hosts, number):
         self.hosts, self.number = hosts, number
         self.name, self.address = f"host{number}", f"10.77.0.{number + 1}"
-        self.space = Space(self.name, ["--uts"], hosts.inside())
+        self.space = Space(self.name, ["--uts", "--mount"], hosts.inside())
 
     def command(self, words):
-        return [*self.hosts.inside(self.space), "--uts", "--pid", "--", *map(str, words)]
+        return [*self.hosts.inside(self.space), "--uts", "--mount", "--pid", "--", *map(str, words)]
 
     def start(self, words, env, **options):
         """The program on this host. Its exit code is that of the program, 128 + n or -n for signal n."""
         return subprocess.Popen(self.command(words), env=env, stdin=subprocess.DEVNULL, text=True, **options)
+
+    def own_disk(self, folder):
+        """From now on this host has an empty folder of its own there."""
+        subprocess.run(self.command(["mount", "-t", "tmpfs", "none", folder]), check=True)
 
     def ip(self, *lines):
         """Lines of the ip program, as of this host's administrator."""
