@@ -47,6 +47,9 @@ static shale_status* reduce(void* self, const shale_exchange_call* c, const shal
   }
   return bad;
 }
+#if defined PLAIN_HIDDEN
+__attribute__((unused))
+#endif
 static const shale_exchange exchange = {sizeof exchange, 0, gather, reduce, NULL, NULL};
 
 static shale_status* create(const shale_host* h, const shale_desc* d, const shale_config* c, void** self) {
@@ -60,7 +63,11 @@ static shale_status* create(const shale_host* h, const shale_desc* d, const shal
 static const void* get_interface(void* self, const char* id) {
   (void)self;
   if (!strcmp(id, SHALE_SHARDING)) return &sharding;
+#if defined PLAIN_HIDDEN
+  return NULL;
+#else
   return strcmp(id, SHALE_EXCHANGE) ? NULL : &exchange;
+#endif
 }
 
 static const char* const interfaces[] = {SHALE_SHARDING, SHALE_EXCHANGE, NULL};
