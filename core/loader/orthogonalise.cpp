@@ -37,7 +37,7 @@ void orthogonalise(const at::Tensor& a) {
     for (int pass = 0; pass < 2 && j > 0; ++pass)  // the second takes away what rounding left of the first
       column.sub_(at::mv(before.t(), at::mv(before, column)));
     const at::Tensor rest = at::linalg_vector_norm(column);
-    const at::Tensor dependent = (rest <= length * small).logical_and(at::isfinite(length));
+    const at::Tensor dependent = rest.le(length.mul(small)).logical_and(at::isfinite(length));
     column.mul_(at::where(dependent, at::zeros_like(rest), rest.reciprocal()));
   }
   a.copy_(rows.t());

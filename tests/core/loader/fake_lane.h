@@ -9,7 +9,7 @@
 #include <thread>
 #include <vector>
 
-#include <ATen/ops/empty.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/maximum.h>
 #include <ATen/ops/minimum.h>

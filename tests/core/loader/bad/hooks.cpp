@@ -1,4 +1,6 @@
 // Brings hooks that use every service, or go wrong in the way the option `mood` says.
+#include <stdexcept>
+
 #include "shale/hooks.hpp"
 
 namespace {
@@ -76,8 +78,8 @@ class Hooks : public Sharding, public Exchange, public Outer {
     if (mood("ignores")) host->status_free(tools.math().copy(tools.math().ctx, c.lane, &t, &t));
     if (mood("hides")) {
       try {
-        shale_tensor byte = tools.scratch(c.lane, shale_tensor{.device_type = SHALE_DEVICE_CPU}, SHALE_F32, 8);
-        tools.all_reduce(c.lane, c.group, byte);
+        t.device_type = SHALE_DEVICE_CPU;
+        tools.all_reduce(c.lane, c.group, tools.scratch(c.lane, t, SHALE_F32, 8));
       } catch (const Error&) {
         throw Error(SHALE_INTERNAL, "", "it did not work");
       }
