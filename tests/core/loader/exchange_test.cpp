@@ -20,12 +20,16 @@ using test::with_sharding;
 // One rank of four, with the plugin in the given mood and a plan.
 struct Rank {
   explicit Rank(const std::string& mood, int rank = 0, int world = 4)
-      : run{.rank = rank, .world = world},
-        plugins(load_plugins(with_sharding("hooks", {option("mood", mood)}), {}, log, &run)) {
+      : run(run_of(rank, world)), plugins(load_plugins(with_sharding("hooks", {option("mood", mood)}), {}, log, &run)) {
     plugins->precision().plan(small_model(), topology_of(world, 2));
     plan = plugins->sharding().plan(small_model(), topology_of(world, 2));
     group = plan.units[1].shard_group, peers = plan.units[1].replica_group;
     range = shard_range(flat.numel, 2, rank % 2, 1);
+  }
+  static RunContext run_of(int rank, int world) {
+    RunContext r;
+    r.rank = rank, r.world = world;
+    return r;
   }
   ExchangeCall call() {
     ExchangeCall c;
