@@ -1,0 +1,272 @@
+// zeropp: full_shard with small integers on the wire (ZeRO++). Weights are gathered as int8 in blocks (qwZ), gradients
+// are summed as int4 or int8 in two hops, inside a node and then across (qgZ); hpz keeps a copy of the gathered
+// weights split inside the node for the backward.
+#include <algorithm>
+#include <type_traits>
+
+#include "block_code.h"
+#include "shale/plugin.hpp"
+
+using namespace shale::sdk;
+using zeropp::Format;
+
+namespace {
+
+constexpr std::uint64_t kSpan = 1u << 16;  // numbers that one job codes
+
+// Calls f(pointer of the type) for a tensor of floats.
+template <class F>
+void with_type(const shale_tensor& t, F f) {
+  if (t.dtype == SHALE_F32) return f(static_cast<float*>(t.data));
+  if (t.dtype == SHALE_BF16) return f(static_cast<zeropp::Bf16*>(t.data));
+  if (t.dtype == SHALE_F16) return f(static_cast<zeropp::F16*>(t.data));
+  if (t.dtype == SHALE_F64) return f(static_cast<double*>(t.data));
+  throw Error(SHALE_UNSUPPORTED, "dtype", "zeropp codes float64, float32, bfloat16 and float16 only");
+}
+
+void refuse_cuda(std::uint32_t device_type) {
+  if (device_type != SHALE_DEVICE_CPU)
+    throw Error(SHALE_UNSUPPORTED, "cuda", "zeropp codes in CPU memory only; train on CPU or choose full_shard");
+}
+
+shale_tensor bytes_at(char* data, std::uint64_t n) {
+  SHALE_VAR(shale_tensor, t);
+  t.dtype = SHALE_U8;
+  t.device_type = SHALE_DEVICE_CPU;
+  t.data = data;
+  return shale_range(&t, 0, n);
+}
+
+constexpr std::uint64_t up(std::uint64_t n, std::uint64_t to) { return (n + to - 1) / to * to; }
+
+}  // namespace
+
+class Zeropp : public Sharding, public Exchange {
+ public:
+  static constexpr Info info{.id = "zeropp",
+                             .version = "1.0.0",
+                             .summary = "full_shard with int8 weights and int4 gradients on the wire (ZeRO++)",
+                             .caps = SHALE_CAP_CPU | SHALE_CAP_CHANGES_MATH};
+  static constexpr const char* needs[] = {SHALE_LANE_SERVICE, SHALE_COLLECTIVES_SERVICE, nullptr};
+  static constexpr shale_option options[] = {
+      integer("group_size", "0", {"0", "65536", "ranks"},
+              "neighbouring ranks that sum gradients first, and keep weights with hpz; 0 = all of a node"),
+      flag("hpz", "false", "keep gathered weights split inside the group: the backward gather stays there, exact"),
+      integer("weight_block", "256", {"2", "4096", "elements"}, "weights that share a scale; even"),
+      integer("gradient_block", "64", {"2", "4096", "elements"}, "gradients that share a scale; even"),
+      choice("gradient_bits", "4", "4|8", "width of a gradient on the wire"),
+      choice("scales", "bf16", "bf16|fp32", "format of the scales on the wire"),
+      integer("prefetch", "1", {"0", "8", "units"}, "gathers under way ahead of the unit that computes"),
+      integer("align", "64", {"1", "65536", "elements"}, "shard boundaries are multiples of this"),
+      choice("reduce_at", "micro_step", "micro_step|boundary", "when gradients are summed into the shards"),
+  };
+  static const shale_exchange exchange;
+
+  explicit Zeropp(const Context& context) : Sharding(context) {
+    weights_ = {even("weight_block"), 8, config.text("scales") == "bf16"};
+    gradients_ = {even("gradient_block"), config.text("gradient_bits") == "4" ? 4u : 8u, weights_.bf16_scales};
+  }
+
+  void plan(const shale_model& model, const shale_topology& topology, ShardingPlan to) override {
+    refuse_cuda(topology.device_type);
+    places_ = group_size(topology);
+    nodes_ = topology.world / places_;
+    inside_ = to.blocks(places_);
+    across_ = to.strides(places_);
+    SHALE_VAR(shale_unit_plan, u);
+    u.shard_group = SHALE_GROUP_WORLD;
+    u.reduce_at = config.text("reduce_at") == "boundary" ? SHALE_AT_BOUNDARY : SHALE_AT_MICRO_STEP;
+    u.prefetch = config.count("prefetch");
+    u.align = config.count("align");
+    for (std::uint32_t k = 0; k < model.n_units; ++k) {
+      const bool keep = k == shale_last_unit(&model) || lends(*model.units[k]);
+      u.reshard_group = keep ? SHALE_GROUP_SELF : config.flag("hpz") ? inside_ : SHALE_GROUP_WORLD;
+      u.scratch_bytes = scratch_bytes(model.units[k]->numel);
+      to.unit(k, u);
+    }
+  }
+
+  void gather(const shale_exchange_call& call, const shale_tensor& shard, const shale_tensor& full) const {
+    refuse_cuda(full.device_type);
+    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
+    // What hpz kept is already rounded, and coding it again would give the backward other weights than the forward.
+    if (call.group != SHALE_GROUP_WORLD)
+      return ok(collectives.all_gather(collectives.ctx, call.lane, call.group, &shard, &full));
+    with_type(full, [&](auto* slot) {
+      with_type(shard, [&](const auto* mine) { gather_codes(call, collectives, mine, slot); });
+    });
+  }
+
+  void reduce(const shale_exchange_call& call, const shale_tensor& full, const shale_tensor& shard) const {
+    refuse_cuda(full.device_type);
+    with_type(full, [&](const auto* gradient) {
+      if (shard.dtype == SHALE_F64) return sum_codes(call, gradient, static_cast<double*>(shard.data));
+      if (shard.dtype == SHALE_F32) return sum_codes(call, gradient, static_cast<float*>(shard.data));
+      throw Error(SHALE_UNSUPPORTED, "accumulate", "zeropp adds gradients up in float32 or float64 only");
+    });
+  }
+
+ private:
+  std::uint32_t even(const char* key) const {
+    if (config.count(key) % 2 == 0) return config.count(key);
+    throw bad_option(key, "must be even (got " + std::to_string(config.count(key)) + ")");
+  }
+
+  std::uint32_t group_size(const shale_topology& topology) const {
+    const std::uint32_t asked = config.count("group_size"), size = asked != 0 ? asked : topology.node_size;
+    if (size == 0) throw bad_option("group_size", "must be given where nodes differ in size");
+    if (topology.world % size != 0)
+      throw bad_option("group_size", "must divide the " + std::to_string(topology.world) + " ranks of the run (got " +
+                                         std::to_string(size) + ")");
+    return size;
+  }
+
+  // Another unit uses one of its parameters too, so its weights stay from the first use to the last.
+  static bool lends(const shale_unit& unit) {
+    for (std::uint32_t k = 0; k < unit.n_params; ++k)
+      if (unit.params[k]->flags & SHALE_PARAM_TIED) return true;
+    return false;
+  }
+
+  // For the longest flat a unit of numel elements can have.
+  std::uint64_t scratch_bytes(std::uint64_t numel) const {
+    const std::uint64_t ways = std::uint64_t{places_} * nodes_, align = config.count("align");
+    const std::uint64_t chunk = up((numel + ways - 1) / ways, align);
+    return std::max(ways * weights_.bytes(chunk), 2 * codes_bytes(chunk) + nodes_ * chunk * sizeof(double));
+  }
+  std::uint64_t codes_bytes(std::uint64_t chunk) const {
+    return up(std::uint64_t{places_} * nodes_ * gradients_.bytes(chunk), 64);
+  }
+
+  char* scratch(const shale_exchange_call& call, std::uint64_t bytes) const {
+    const auto& lanes = service<shale_lane_service>(SHALE_LANE_SERVICE);
+    void* at = nullptr;
+    ok(lanes.scratch(lanes.ctx, call.lane, bytes, &at));
+    return static_cast<char*>(at);
+  }
+
+  // Calls f(piece, first block, last block) for all blocks of `pieces` pieces of n numbers, on the host's threads.
+  template <class F>
+  void each(const Format& format, std::uint32_t pieces, std::uint64_t n, const F& f) const {
+    const std::uint64_t blocks = format.blocks(n), span = std::max<std::uint64_t>(1, kSpan / format.block);
+    struct Jobs {
+      const F& f;
+      std::uint64_t blocks, span, spans;
+    } jobs{f, blocks, span, (blocks + span - 1) / span};
+    const auto run = [](void* arg, std::uint32_t k) {
+      const auto& j = *static_cast<const Jobs*>(arg);
+      const std::uint64_t first = k % j.spans * j.span;
+      j.f(static_cast<std::uint32_t>(k / j.spans), first, std::min(first + j.span, j.blocks));
+    };
+    const auto count = static_cast<std::uint32_t>(pieces * jobs.spans);
+    const auto& host_run = service<shale_run>(SHALE_RUN_SERVICE);
+    if (count > 1) return host_run.parallel(host_run.ctx, count, run, &jobs);
+    if (count == 1) run(&jobs, 0);
+  }
+
+  template <class From, class To>
+  void gather_codes(const shale_exchange_call& call, const shale_collectives& collectives, const From* mine,
+                    To* slot) const {
+    const std::uint64_t chunk = call.flat->chunk, one = weights_.bytes(chunk), length = call.flat->length;
+    if (call.ways == 1) {
+      for (std::uint64_t i = 0; i < length; ++i) zeropp::narrow(zeropp::widen(mine[i]), slot[i]);
+      return std::fill(slot + length, slot + chunk, To{});
+    }
+    char* all = scratch(call, one * call.ways);
+    char* own = all + one * collectives.rank(collectives.ctx, call.group);
+    each(weights_, 1, chunk, [&](std::uint32_t, std::uint64_t first, std::uint64_t last) {
+      zeropp::encode(weights_, mine, length, chunk, first, last, own);
+    });
+    const auto send = bytes_at(own, one), recv = bytes_at(all, one * call.ways);
+    ok(collectives.all_gather(collectives.ctx, call.lane, call.group, &send, &recv));
+    each(weights_, call.ways, chunk, [&](std::uint32_t piece, std::uint64_t first, std::uint64_t last) {
+      To* to = slot + piece * chunk;
+      zeropp::decode(weights_, all + piece * one, chunk, first, last,
+                     [&](std::uint64_t at, std::uint32_t n, const float* x) {
+                       for (std::uint32_t i = 0; i < n; ++i) zeropp::narrow(x[i], to[at + i]);
+                     });
+    });
+    // Padding shares blocks with numbers, whose scale may be NaN.
+    std::fill(slot + call.flat->numel, slot + chunk * call.ways, To{});
+  }
+
+  // Sends piece (to, k) of what `piece` gives, k < each_way, to rank `to` of the group; codes of all ranks' pieces
+  // (from, k) lie at in afterwards.
+  template <class F>
+  void hop(const shale_exchange_call& call, std::uint32_t group, std::uint32_t ways, std::uint32_t each_way,
+           const F& piece, char* out, char* in) const {
+    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
+    const std::uint64_t chunk = call.flat->chunk, one = gradients_.bytes(chunk);
+    each(gradients_, ways * each_way, chunk, [&](std::uint32_t k, std::uint64_t first, std::uint64_t last) {
+      zeropp::encode(gradients_, piece(k / each_way, k % each_way), chunk, chunk, first, last, out + k * one);
+    });
+    const auto send = bytes_at(out, one * ways * each_way), recv = bytes_at(in, one * ways * each_way);
+    ok(collectives.all_to_all(collectives.ctx, call.lane, group, &send, &recv));
+  }
+
+  // sums[k] += the codes of all ranks but mine, in rank order.
+  template <class Sum>
+  void add_others(std::uint64_t chunk, std::uint32_t ways, std::uint32_t me, std::uint32_t each_way, const char* in,
+                  Sum* sums) const {
+    each(gradients_, each_way, chunk, [&](std::uint32_t k, std::uint64_t first, std::uint64_t last) {
+      for (std::uint32_t from = 0; from < ways; ++from) {
+        if (from == me) continue;
+        zeropp::decode(gradients_, in + (from * each_way + k) * gradients_.bytes(chunk), chunk, first, last,
+                       [&](std::uint64_t at, std::uint32_t n, const float* x) {
+                         for (std::uint32_t i = 0; i < n; ++i) sums[k * chunk + at + i] += x[i];
+                       });
+      }
+    });
+  }
+
+  // Rank node * places + place owns piece node * places + place. First hop: to each place of my node what its column
+  // of nodes owns. Second hop: to each node of my place the node's sum of its piece. A rank's own part stays exact.
+  template <class From, class Sum>
+  void sum_codes(const shale_exchange_call& call, const From* gradient, Sum* shard) const {
+    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
+    const std::uint64_t chunk = call.flat->chunk, codes = codes_bytes(chunk);
+    const std::uint32_t place = collectives.rank(collectives.ctx, inside_);
+    const std::uint32_t node = collectives.rank(collectives.ctx, across_);
+    char* out = scratch(call, 2 * codes + nodes_ * chunk * sizeof(Sum));
+    char* in = out + codes;
+    auto* sums = reinterpret_cast<Sum*>(in + codes);
+    const auto piece = [&](std::uint32_t p, std::uint32_t n) { return gradient + (n * places_ + p) * chunk; };
+    for (std::uint32_t n = 0; n < nodes_; ++n)
+      for (std::uint64_t i = 0; i < chunk; ++i) sums[n * chunk + i] = wide<Sum>(piece(place, n)[i]);
+    if (places_ > 1) {
+      hop(call, inside_, places_, nodes_, piece, out, in);
+      add_others(chunk, places_, place, nodes_, in, sums);
+    }
+    if (nodes_ > 1) {
+      hop(
+          call, across_, nodes_, 1, [&](std::uint32_t n, std::uint32_t) { return sums + n * chunk; }, out, in);
+      add_others(chunk, nodes_, node, 1, in, sums + node * chunk);
+    }
+    for (std::uint64_t i = 0; i < call.flat->length; ++i) shard[i] += sums[node * chunk + i];
+  }
+  template <class Sum, class From>
+  static Sum wide(From x) {
+    if constexpr (std::is_same_v<From, double>)
+      return static_cast<Sum>(x);
+    else
+      return zeropp::widen(x);
+  }
+
+  Format weights_, gradients_;
+  std::uint32_t places_ = 1, nodes_ = 1;  // ranks of a group, and groups
+  std::uint32_t inside_ = 0, across_ = 0;
+};
+
+const shale_exchange Zeropp::exchange{
+    sizeof(shale_exchange),
+    0,
+    [](void* self, const shale_exchange_call* call, const shale_tensor* shard, const shale_tensor* full) {
+      return guard<Zeropp>(self, [&](Zeropp& z) { z.gather(*call, *shard, *full); });
+    },
+    [](void* self, const shale_exchange_call* call, const shale_tensor* full, const shale_tensor* shard) {
+      return guard<Zeropp>(self, [&](Zeropp& z) { z.reduce(*call, *full, *shard); });
+    },
+    nullptr,
+    nullptr};
+
+SHALE_PLUGIN(Zeropp)
