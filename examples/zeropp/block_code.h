@@ -123,36 +123,51 @@ inline void decode_block(const unsigned char* code, std::uint32_t n, float scale
   if (n % 2 == 1) x[n - 1] = scale * low(code[n / 2]);
 }
 
-// ---- n numbers ----
-// Blocks [first, last) of n numbers, of which the first `valid` are at x and the others are 0.
-template <class T>
-void encode(const Format& f, const T* x, std::uint64_t valid, std::uint64_t n, std::uint64_t first, std::uint64_t last,
-            char* code) {
-  float block[kLargestBlock];
-  auto* codes = reinterpret_cast<unsigned char*>(code + f.scale_bytes(n));
-  for (std::uint64_t b = first; b < last; ++b) {
-    const std::uint64_t at = b * f.block;
-    const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(f.block, n - at));
-    const auto here = static_cast<std::uint32_t>(std::min<std::uint64_t>(count, valid > at ? valid - at : 0));
-    for (std::uint32_t i = 0; i < here; ++i) block[i] = widen(x[at + i]);
-    std::fill(block + here, block + count, 0.0f);
-    const float scale = scale_for(block, count, f);
-    put_scale(code, b, scale, f);
-    encode_block(block, count, scale, f.bits, codes + at * f.bits / 8);
-  }
-}
+// ---- many numbers ----
+struct Blocks {
+  std::uint64_t first, last;
+};
 
-// Calls use(begin, count, numbers) for blocks [first, last) of n numbers.
-template <class F>
-void decode(const Format& f, const char* code, std::uint64_t n, std::uint64_t first, std::uint64_t last, F use) {
-  float block[kLargestBlock];
-  const auto* codes = reinterpret_cast<const unsigned char*>(code + f.scale_bytes(n));
-  for (std::uint64_t b = first; b < last; ++b) {
-    const std::uint64_t at = b * f.block;
-    const auto count = static_cast<std::uint32_t>(std::min<std::uint64_t>(f.block, n - at));
-    decode_block(codes + at * f.bits / 8, count, get_scale(code, b, f), f.bits, block);
-    use(at, count, static_cast<const float*>(block));
+// n numbers as codes.
+struct Coder {
+  Format format;
+  std::uint64_t n;
+
+  Blocks blocks() const { return {0, format.blocks(n)}; }
+  std::uint64_t bytes() const { return format.bytes(n); }
+  std::uint32_t count(std::uint64_t at) const {
+    return static_cast<std::uint32_t>(std::min<std::uint64_t>(format.block, n - at));
   }
-}
+
+  // Of the n numbers the first `valid` are at x, the others are 0.
+  template <class T>
+  void encode(Blocks some, const T* x, std::uint64_t valid, char* to) const {
+    float block[kLargestBlock];
+    auto* codes = reinterpret_cast<unsigned char*>(to + format.scale_bytes(n));
+    for (std::uint64_t b = some.first; b < some.last; ++b) {
+      const std::uint64_t at = b * format.block;
+      const std::uint32_t size = count(at);
+      const auto here = static_cast<std::uint32_t>(std::min<std::uint64_t>(size, valid > at ? valid - at : 0));
+      for (std::uint32_t i = 0; i < here; ++i) block[i] = widen(x[at + i]);
+      std::fill(block + here, block + size, 0.0f);
+      const float scale = scale_for(block, size, format);
+      put_scale(to, b, scale, format);
+      encode_block(block, size, scale, format.bits, codes + at * format.bits / 8);
+    }
+  }
+
+  // Calls use(begin, count, numbers) for each block.
+  template <class F>
+  void decode(Blocks some, const char* from, F use) const {
+    float block[kLargestBlock];
+    const auto* codes = reinterpret_cast<const unsigned char*>(from + format.scale_bytes(n));
+    for (std::uint64_t b = some.first; b < some.last; ++b) {
+      const std::uint64_t at = b * format.block;
+      const std::uint32_t size = count(at);
+      decode_block(codes + at * format.bits / 8, size, get_scale(from, b, format), format.bits, block);
+      use(at, size, static_cast<const float*>(block));
+    }
+  }
+};
 
 }  // namespace zeropp

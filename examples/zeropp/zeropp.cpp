@@ -8,6 +8,8 @@
 #include "shale/plugin.hpp"
 
 using namespace shale::sdk;
+using zeropp::Blocks;
+using zeropp::Coder;
 using zeropp::Format;
 
 namespace {
@@ -88,13 +90,12 @@ class Zeropp : public Sharding, public Exchange {
 
   void gather(const shale_exchange_call& call, const shale_tensor& shard, const shale_tensor& full) const {
     refuse_cuda(full.device_type);
-    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
     // What hpz kept is already rounded, and coding it again would give the backward other weights than the forward.
-    if (call.group != SHALE_GROUP_WORLD)
+    if (call.group != SHALE_GROUP_WORLD) {
+      const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
       return ok(collectives.all_gather(collectives.ctx, call.lane, call.group, &shard, &full));
-    with_type(full, [&](auto* slot) {
-      with_type(shard, [&](const auto* mine) { gather_codes(call, collectives, mine, slot); });
-    });
+    }
+    with_type(full, [&](auto* slot) { with_type(shard, [&](const auto* mine) { gather_codes(call, mine, slot); }); });
   }
 
   void reduce(const shale_exchange_call& call, const shale_tensor& full, const shale_tensor& shard) const {
@@ -145,82 +146,77 @@ class Zeropp : public Sharding, public Exchange {
     return static_cast<char*>(at);
   }
 
-  // Calls f(piece, first block, last block) for all blocks of `pieces` pieces of n numbers, on the host's threads.
+  // Calls f(piece, blocks) for all blocks of `pieces` pieces, on the host's threads.
   template <class F>
-  void each(const Format& format, std::uint32_t pieces, std::uint64_t n, const F& f) const {
-    const std::uint64_t blocks = format.blocks(n), span = std::max<std::uint64_t>(1, kSpan / format.block);
+  void each(const Coder& coder, std::uint32_t pieces, const F& f) const {
     struct Jobs {
       const F& f;
       std::uint64_t blocks, span, spans;
-    } jobs{f, blocks, span, (blocks + span - 1) / span};
+    } jobs{f, coder.blocks().last, std::max<std::uint64_t>(1, kSpan / coder.format.block), 0};
+    jobs.spans = (jobs.blocks + jobs.span - 1) / jobs.span;
     const auto run = [](void* arg, std::uint32_t k) {
       const auto& j = *static_cast<const Jobs*>(arg);
       const std::uint64_t first = k % j.spans * j.span;
-      j.f(static_cast<std::uint32_t>(k / j.spans), first, std::min(first + j.span, j.blocks));
+      j.f(static_cast<std::uint32_t>(k / j.spans), Blocks{first, std::min(first + j.span, j.blocks)});
     };
     const auto count = static_cast<std::uint32_t>(pieces * jobs.spans);
     const auto& host_run = service<shale_run>(SHALE_RUN_SERVICE);
-    if (count > 1) return host_run.parallel(host_run.ctx, count, run, &jobs);
-    if (count == 1) run(&jobs, 0);
+    host_run.parallel(host_run.ctx, count, run, &jobs);
   }
 
   template <class From, class To>
-  void gather_codes(const shale_exchange_call& call, const shale_collectives& collectives, const From* mine,
-                    To* slot) const {
-    const std::uint64_t chunk = call.flat->chunk, one = weights_.bytes(chunk), length = call.flat->length;
-    if (call.ways == 1) {
-      for (std::uint64_t i = 0; i < length; ++i) zeropp::narrow(zeropp::widen(mine[i]), slot[i]);
-      return std::fill(slot + length, slot + chunk, To{});
-    }
+  void gather_codes(const shale_exchange_call& call, const From* mine, To* slot) const {
+    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
+    const std::uint64_t chunk = call.flat->chunk, length = call.flat->length;
+    const Coder coder{weights_, chunk};
+    const std::uint64_t one = coder.bytes();
     char* all = scratch(call, one * call.ways);
     char* own = all + one * collectives.rank(collectives.ctx, call.group);
-    each(weights_, 1, chunk, [&](std::uint32_t, std::uint64_t first, std::uint64_t last) {
-      zeropp::encode(weights_, mine, length, chunk, first, last, own);
-    });
+    each(coder, 1, [&](std::uint32_t, Blocks some) { coder.encode(some, mine, length, own); });
     const auto send = bytes_at(own, one), recv = bytes_at(all, one * call.ways);
     ok(collectives.all_gather(collectives.ctx, call.lane, call.group, &send, &recv));
-    each(weights_, call.ways, chunk, [&](std::uint32_t piece, std::uint64_t first, std::uint64_t last) {
+    each(coder, call.ways, [&](std::uint32_t piece, Blocks some) {
       To* to = slot + piece * chunk;
-      zeropp::decode(weights_, all + piece * one, chunk, first, last,
-                     [&](std::uint64_t at, std::uint32_t n, const float* x) {
-                       for (std::uint32_t i = 0; i < n; ++i) zeropp::narrow(x[i], to[at + i]);
-                     });
+      coder.decode(some, all + piece * one, [&](std::uint64_t at, std::uint32_t n, const float* x) {
+        for (std::uint32_t i = 0; i < n; ++i) zeropp::narrow(x[i], to[at + i]);
+      });
     });
     // Padding shares blocks with numbers, whose scale may be NaN.
     std::fill(slot + call.flat->numel, slot + chunk * call.ways, To{});
   }
 
-  // Sends piece (to, k) of what `piece` gives, k < each_way, to rank `to` of the group; codes of all ranks' pieces
-  // (from, k) lie at in afterwards.
-  template <class F>
-  void hop(const shale_exchange_call& call, std::uint32_t group, std::uint32_t ways, std::uint32_t each_way,
-           const F& piece, char* out, char* in) const {
-    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
-    const std::uint64_t chunk = call.flat->chunk, one = gradients_.bytes(chunk);
-    each(gradients_, ways * each_way, chunk, [&](std::uint32_t k, std::uint64_t first, std::uint64_t last) {
-      zeropp::encode(gradients_, piece(k / each_way, k % each_way), chunk, chunk, first, last, out + k * one);
-    });
-    const auto send = bytes_at(out, one * ways * each_way), recv = bytes_at(in, one * ways * each_way);
-    ok(collectives.all_to_all(collectives.ctx, call.lane, group, &send, &recv));
-  }
+  // One all-to-all in a group of `ways`: `pieces` pieces to and from each rank, from `out` to `in`.
+  struct Hop {
+    std::uint32_t group, ways, me, pieces;
+    char *out, *in;
+  };
 
-  // sums[k] += the codes of all ranks but mine, in rank order.
-  template <class Sum>
-  void add_others(std::uint64_t chunk, std::uint32_t ways, std::uint32_t me, std::uint32_t each_way, const char* in,
-                  Sum* sums) const {
-    each(gradients_, each_way, chunk, [&](std::uint32_t k, std::uint64_t first, std::uint64_t last) {
-      for (std::uint32_t from = 0; from < ways; ++from) {
-        if (from == me) continue;
-        zeropp::decode(gradients_, in + (from * each_way + k) * gradients_.bytes(chunk), chunk, first, last,
-                       [&](std::uint64_t at, std::uint32_t n, const float* x) {
-                         for (std::uint32_t i = 0; i < n; ++i) sums[k * chunk + at + i] += x[i];
-                       });
+  // Sends to(rank, k) for all ranks of the group and k < pieces, and adds what the others sent into sums[k], in rank
+  // order. My own part is not coded: it is in the sums already.
+  template <class Piece, class Sum>
+  void exchange_pieces(const shale_exchange_call& call, const Hop& hop, const Piece& to, Sum* sums) const {
+    if (hop.ways == 1) return;
+    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
+    const Coder coder{gradients_, call.flat->chunk};
+    const std::uint64_t one = coder.bytes(), all = one * hop.ways * hop.pieces;
+    each(coder, hop.ways * hop.pieces, [&](std::uint32_t k, Blocks some) {
+      coder.encode(some, to(k / hop.pieces, k % hop.pieces), coder.n, hop.out + k * one);
+    });
+    const auto send = bytes_at(hop.out, all), recv = bytes_at(hop.in, all);
+    ok(collectives.all_to_all(collectives.ctx, call.lane, hop.group, &send, &recv));
+    each(coder, hop.pieces, [&](std::uint32_t k, Blocks some) {
+      for (std::uint32_t from = 0; from < hop.ways; ++from) {
+        if (from == hop.me) continue;
+        coder.decode(some, hop.in + (from * hop.pieces + k) * one,
+                     [&](std::uint64_t at, std::uint32_t n, const float* x) {
+                       for (std::uint32_t i = 0; i < n; ++i) sums[k * coder.n + at + i] += x[i];
+                     });
       }
     });
   }
 
   // Rank node * places + place owns piece node * places + place. First hop: to each place of my node what its column
-  // of nodes owns. Second hop: to each node of my place the node's sum of its piece. A rank's own part stays exact.
+  // of nodes owns. Second hop: to each node the sum, over my node, of what the rank in my place there owns.
   template <class From, class Sum>
   void sum_codes(const shale_exchange_call& call, const From* gradient, Sum* shard) const {
     const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
@@ -231,17 +227,11 @@ class Zeropp : public Sharding, public Exchange {
     char* in = out + codes;
     auto* sums = reinterpret_cast<Sum*>(in + codes);
     const auto piece = [&](std::uint32_t p, std::uint32_t n) { return gradient + (n * places_ + p) * chunk; };
+    const auto sum = [&](std::uint32_t n, std::uint32_t) { return sums + n * chunk; };
     for (std::uint32_t n = 0; n < nodes_; ++n)
       for (std::uint64_t i = 0; i < chunk; ++i) sums[n * chunk + i] = wide<Sum>(piece(place, n)[i]);
-    if (places_ > 1) {
-      hop(call, inside_, places_, nodes_, piece, out, in);
-      add_others(chunk, places_, place, nodes_, in, sums);
-    }
-    if (nodes_ > 1) {
-      hop(
-          call, across_, nodes_, 1, [&](std::uint32_t n, std::uint32_t) { return sums + n * chunk; }, out, in);
-      add_others(chunk, nodes_, node, 1, in, sums + node * chunk);
-    }
+    exchange_pieces(call, {inside_, places_, place, nodes_, out, in}, piece, sums);
+    exchange_pieces(call, {across_, nodes_, node, 1, out, in}, sum, sum(node, 0));
     for (std::uint64_t i = 0; i < call.flat->length; ++i) shard[i] += sums[node * chunk + i];
   }
   template <class Sum, class From>

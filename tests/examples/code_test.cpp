@@ -70,10 +70,11 @@ std::vector<float> some_numbers(std::uint64_t n, unsigned salt) {
 
 std::vector<float> there_and_back(const Format& f, const std::vector<float>& x, std::uint64_t n) {
   std::vector<char> code(f.bytes(n) + 1, 'e');
-  encode(f, x.data(), x.size(), n, 0, f.blocks(n), code.data());
+  const Coder coder{f, n};
+  coder.encode(coder.blocks(), x.data(), x.size(), code.data());
   EXPECT_EQ(code.back(), 'e') << "wrote past its end";
   std::vector<float> back(n, 77);
-  decode(f, code.data(), n, 0, f.blocks(n), [&](std::uint64_t at, std::uint32_t count, const float* part) {
+  coder.decode(coder.blocks(), code.data(), [&](std::uint64_t at, std::uint32_t count, const float* part) {
     std::copy(part, part + count, back.begin() + static_cast<std::ptrdiff_t>(at));
   });
   return back;
@@ -134,8 +135,9 @@ TEST(BlockCode, PartsAreTheSameAsTheWhole) {
   const Format f{64, 4, true};
   const auto x = some_numbers(1001, 5);
   std::vector<char> whole(f.bytes(1001)), parts(f.bytes(1001));
-  encode(f, x.data(), 1001, 1001, 0, 16, whole.data());
-  for (std::uint64_t b = 16; b > 0; --b) encode(f, x.data(), 1001, 1001, b - 1, b, parts.data());
+  const Coder coder{f, 1001};
+  coder.encode(coder.blocks(), x.data(), 1001, whole.data());
+  for (std::uint64_t b = 16; b > 0; --b) coder.encode({b - 1, b}, x.data(), 1001, parts.data());
   EXPECT_EQ(whole, parts);
 }
 
