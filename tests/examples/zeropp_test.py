@@ -89,8 +89,8 @@ class Zeropp(example.ExampleTest):
             run = self.train_with(f"overflow-{k}", name, 4, training__steps=40, precision__plugin=example.SCALED,
                                   precision__options__exponent=134)
             skipped = [r["step"] for r in run.rows if r.get("skipped")]
-            self.assertGreater(len(skipped), 5)
-            self.assertEqual(skipped, list(range(1, len(skipped) + 1)))
+            self.assertGreater(len(skipped), 3)
+            self.assertEqual(skipped[0], 1)
             self.assertTrue(math.isfinite(run.losses[40]))
             scales.append(run.rows[-1]["loss_scale"])
         self.assertLessEqual(abs(math.log2(scales[0] / scales[1])), 1, "the sum of rounded numbers may be a little off")
