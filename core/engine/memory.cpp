@@ -42,8 +42,10 @@ struct Planner {
 
   void size_flat(FlatMemory& f, const UnitPlan& u);
   void totals(const FlatMemory& f);
+  std::size_t ways(int group) const { return members(plan.groups[group], rank).size(); }
   int place_weights(int unit, std::int64_t bytes, std::map<int, int>& turns);
   void place_grads(int unit, const GradSlotBytes& need);
+  void keep_pieces();
   void mark_pinned();
 };
 
@@ -76,11 +78,14 @@ void Planner::totals(const FlatMemory& f) {
   out.grad_shards += f.range.chunk * width(f.precision.accumulate);
 }
 
-// Layers that give their weights back take turns in a few slots; everything else has its own.
+// Layers that give their weights back take turns in a few slots; everything else has its own. Parameters used twice are
+// not worth a piece: where only a part would be kept, they stay whole.
 int Planner::place_weights(int unit, std::int64_t bytes, std::map<int, int>& turns) {
   if (bytes == 0) return -1;
   const auto& u = plan.units[unit];
-  const bool keeps = u.reshard_group == kSelfGroup || u.gather_at == GatherAt::after_update;
+  const bool part = ways(u.reshard_group) < ways(u.shard_group);
+  const bool keeps = u.reshard_group == kSelfGroup || u.gather_at == GatherAt::after_update ||
+                     (part && (ways(u.reshard_group) == 1 || out.units[unit].pinned));
   if (model.units[unit].kind != UnitKind::layer || keeps) {
     out.weight_slots.push_back(bytes);
     return static_cast<int>(out.weight_slots.size()) - 1;
@@ -92,6 +97,23 @@ int Planner::place_weights(int unit, std::int64_t bytes, std::map<int, int>& tur
   if (turn < k) out.weight_slots.push_back(0);
   out.weight_slots[slot] = std::max(out.weight_slots[slot], bytes);
   return slot;
+}
+
+// A unit that shares its slot is gathered again before the weights change. When the plan says so, each rank keeps a
+// piece of what it gathered first, so that fewer ranks need to talk.
+void Planner::keep_pieces() {
+  std::map<int, int> tenants;
+  for (auto& unit : out.units) ++tenants[unit.weight_slot];
+  for (std::size_t i = 0; i < out.units.size(); ++i) {
+    const auto group = members(plan.groups[plan.units[i].reshard_group], rank);
+    const auto k = static_cast<int>(group.size());
+    for (auto& f : out.units[i].flats) {
+      if (k == 1 || k >= f.ways || out.units[i].weight_slot < 0 || tenants[out.units[i].weight_slot] == 1) continue;
+      f.kept_ways = k;
+      f.kept_position = static_cast<int>(std::find(group.begin(), group.end(), rank) - group.begin());
+      out.kept += f.kept() * width(plan.own.gather ? f.precision.compute : f.precision.gather);
+    }
+  }
 }
 
 // Layers take turns in a few gradient slots, the wide units in one: their backwards never overlap. What stays open
@@ -153,7 +175,7 @@ std::int64_t MemoryPlan::grads() const {
   return n;
 }
 
-std::int64_t MemoryPlan::total() const { return masters + moments + grad_shards + slots() + grads(); }
+std::int64_t MemoryPlan::total() const { return masters + moments + grad_shards + kept + slots() + grads(); }
 
 MemoryPlan plan_memory(const ModelInfo& model, const PrecisionTable& precision, const ShardPlan& plan, int rank,
                        int micro_steps) {
@@ -174,6 +196,7 @@ MemoryPlan plan_memory(const ModelInfo& model, const PrecisionTable& precision, 
     unit.weight_slot = planner.place_weights(index, weights, turns);
     planner.place_grads(index, grads);
   }
+  planner.keep_pieces();
   return planner.out;
 }
 

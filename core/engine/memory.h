@@ -18,6 +18,8 @@ struct FlatMemory {
   ParameterPrecision precision;
   int ways = 1, position = 0;  // ranks of the shard group, my place in it
   ShardRange range;
+  // Ranks that keep what was gathered, in pieces, for the next gather of it (0 = nobody keeps), my place among them.
+  int kept_ways = 0, kept_position = 0;
   bool whole_weights = false;       // the master is what is computed with: no slot, no gather
   bool whole_grads = false;         // backward writes straight into the gradient shard: no slot, no reduction
   std::int64_t weight_offset = 0;   // of the gathered weights, ways * chunk elements of the compute dtype
@@ -26,6 +28,7 @@ struct FlatMemory {
   std::int64_t staging_offset = 0;  // of what the others send, reduce dtype
   std::int64_t sum_offset = 0;      // of a reduction that is added to an earlier one, chunk elements, accumulate dtype
   std::int64_t elements() const { return range.chunk * ways; }
+  std::int64_t kept() const { return kept_ways > 0 ? elements() / kept_ways : 0; }
 };
 
 struct UnitMemory {
@@ -44,6 +47,7 @@ struct MemoryPlan {
   std::vector<GradSlotBytes> grad_slots;
   // Totals in bytes: of this rank.
   std::int64_t masters = 0, moments = 0, grad_shards = 0;
+  std::int64_t kept = 0;  // pieces of gathered weights, for gathers inside a smaller group
   std::int64_t slots() const, grads() const, total() const;
 };
 

@@ -82,6 +82,7 @@ Group* Engine::group(int partition, const std::string& purpose, const GroupMaker
 
 void Engine::bind_groups(FlatState& f, const UnitPlan& u, const GroupMaker& make) {
   f.gather = group(u.shard_group, "gather", make);
+  if (f.kept.defined()) f.regather = group(u.reshard_group, "regather", make);
   f.reduce = group(u.shard_group, "reduce", make);
   f.replicas = group(u.replica_group, "replicas", make);
 }
@@ -98,6 +99,8 @@ void Engine::bind_flat(FlatState& f, UnitState& u, const FlatMemory& m) {
       const auto spare = n * static_cast<std::int64_t>(c10::elementSize(p.compute) - c10::elementSize(p.gather));
       f.wire_weights = over(u.weight_slot->memory, m.weight_offset + spare, {n}, p.gather);
     }
+    if (m.kept_ways > 0)
+      f.kept = at::empty({m.kept()}, (f.wire_weights.defined() ? f.wire_weights : f.weights).options());
   }
   if (m.layout.frozen) return;
   u.trains = true;

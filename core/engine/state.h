@@ -40,8 +40,10 @@ struct FlatState {
   const FlatMemory* plan = nullptr;
   Shard* shard = nullptr;
   Group *gather = nullptr, *reduce = nullptr, *replicas = nullptr;  // nullptr: nobody to talk to
+  Group* regather = nullptr;                                        // among those who keep pieces
   at::Tensor weights;       // [elements] compute dtype; the master itself when whole
   at::Tensor wire_weights;  // [elements] gather dtype, in the upper end of weights; undefined when they are the same
+  at::Tensor kept;          // my piece of what was gathered last, as it travels; undefined when none is kept
   at::Tensor grads;         // [elements] gradient dtype; the gradient shard itself when whole
   at::Tensor wire_grads, staging, sum;
   at::Tensor shard_grads;  // [chunk] accumulate dtype; shard->grad is its owned part
@@ -53,6 +55,7 @@ struct UnitState {
   std::vector<FlatState> flats;
   WeightSlot* weight_slot = nullptr;  // nullptr: computed with the masters
   GradSlot* grad_slot = nullptr;
+  std::int64_t kept_epoch = -1;  // of the weights that the kept pieces are of
   bool pinned = false, trains = false;
   bool open = false;                               // gradients of this backward are being written
   bool replicas_now = false, closed_last = false;  // of the reduction under way: sync at this micro-step; the last one

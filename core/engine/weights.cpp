@@ -19,6 +19,14 @@ void poison(const at::Tensor& memory) {
   if (kPoison) at::Tensor(memory).fill_(0xff);  // all bits set is a NaN in every float format
 }
 
+// What travels: the weights themselves, or their copy in a narrower dtype.
+const at::Tensor& wire_of(const FlatState& f) { return f.wire_weights.defined() ? f.wire_weights : f.weights; }
+
+// Where my kept piece lies in it.
+at::Tensor kept_place(const FlatState& f) {
+  return wire_of(f).narrow(0, f.plan->kept() * f.plan->kept_position, f.plan->kept());
+}
+
 // The wire values fill the upper end of the region they are widened into. Going up in blocks never overwrites what has
 // not been read yet.
 void widen(const at::Tensor& full, const at::Tensor& wire) {
@@ -47,7 +55,12 @@ void WeightGatherer::start(UnitState& u) {
   bool sent = false;
   for (auto& f : u.flats) {
     if (f.plan->whole_weights) continue;
-    const auto& wire = f.wire_weights.defined() ? f.wire_weights : f.weights;
+    const auto& wire = wire_of(f);
+    if (f.kept.defined() && u.kept_epoch == epoch_) {
+      kept_place(f).copy_(f.kept);
+      slot.gathers.push_back(f.regather->all_gather(wire)), sent = true;
+      continue;
+    }
     const auto& range = f.plan->range;
     // The cast, if any, goes straight to its place: no send buffer.
     wire.narrow(0, range.chunk * f.plan->position, range.length).copy_(f.shard->master);
@@ -61,8 +74,11 @@ void WeightGatherer::finish(UnitState& u) {
   if (!slot.landing) return;
   wait_all(slot.gathers);
   slot.landing = false;
-  for (auto& f : u.flats)
+  for (auto& f : u.flats) {
+    if (f.kept.defined() && u.kept_epoch != epoch_) f.kept.copy_(kept_place(f));
     if (f.wire_weights.defined()) widen(f.weights, f.wire_weights);
+  }
+  u.kept_epoch = epoch_;
 }
 
 void WeightGatherer::prefetch(UnitState& u) {

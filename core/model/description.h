@@ -40,6 +40,7 @@ struct UnitInfo {
   UnitKind kind = UnitKind::layer;
   std::vector<ParameterInfo> parameters;
   std::vector<std::string> borrows;
+  int layers = 1;  // how many are computed in it, one after the other
 };
 
 struct ModelInfo {

@@ -30,18 +30,26 @@ struct Activations {
 
 std::int64_t most_alive(const Model& model, const Workload& w, std::int64_t element) {
   const Activations act{model.architecture, w.micro_batch * w.seq_len, element};
-  const auto layers = model.architecture.n_layers;
-  const auto input = act.row(model.architecture.dim);  // what a checkpointed layer keeps
-  const auto kept = w.checkpoint_layers ? input * layers : act.layer_kept() * layers;
-  const auto again = w.checkpoint_layers ? act.layer_kept() : 0;
+  const auto input = act.row(model.architecture.dim);  // what a checkpointed unit keeps
+  std::int64_t kept = 0, again = 0;
+  for (auto& unit : model.info.units) {
+    if (unit.kind != UnitKind::layer) continue;
+    const auto all = act.layer_kept() * unit.layers;
+    kept += w.checkpoint_layers ? input : all;
+    if (w.checkpoint_layers) again = std::max(again, all);
+  }
   return kept + std::max(act.head_kept() + act.head_backward(), again + act.layer_backward());
 }
 
-// Bytes a rank sends for one gather of a unit: its pieces of all flats to the others.
-std::int64_t gather_bytes(const UnitMemory& unit) {
+// Bytes a rank sends for one gather of a unit: its pieces of all flats to the others. again: once more in a step, from
+// the kept pieces where there are any.
+std::int64_t gather_bytes(const UnitMemory& unit, bool again) {
   std::int64_t bytes = 0;
   for (auto& f : unit.flats)
-    if (f.ways > 1) bytes += f.range.chunk * (f.ways - 1) * width(f.precision.gather);
+    if (again && f.kept_ways > 0)
+      bytes += f.kept() * (f.kept_ways - 1) * width(f.precision.gather);
+    else if (f.ways > 1)
+      bytes += f.range.chunk * (f.ways - 1) * width(f.precision.gather);
   return bytes;
 }
 
@@ -50,16 +58,17 @@ std::int64_t gather_bytes(const UnitMemory& unit) {
 std::int64_t gathers_of_step(const MemoryPlan& memory, int micro_steps) {
   std::int64_t bytes = 0;
   for (std::size_t slot = 0; slot < memory.weight_slots.size(); ++slot) {
-    std::vector<std::int64_t> tenants;
-    for (auto& unit : memory.units)
-      if (unit.weight_slot == static_cast<int>(slot)) tenants.push_back(gather_bytes(unit));
-    if (tenants.empty()) continue;
-    std::int64_t all = 0;
-    for (auto b : tenants) all += b;
-    if (tenants.size() == 1)
-      bytes += all;
-    else
-      bytes += (2 * all - tenants.back()) + (micro_steps - 1) * (2 * all - tenants.back() - tenants.front());
+    std::vector<std::int64_t> again;
+    std::int64_t all_again = 0;
+    for (auto& unit : memory.units) {
+      if (unit.weight_slot != static_cast<int>(slot)) continue;
+      bytes += gather_bytes(unit, false);
+      again.push_back(gather_bytes(unit, true));
+      all_again += again.back();
+    }
+    if (again.size() < 2) continue;
+    bytes += all_again - again.back();
+    bytes += (micro_steps - 1) * (2 * all_again - again.back() - again.front());
   }
   return bytes;
 }
@@ -84,7 +93,7 @@ Forecast forecast(const Model& model, const MemoryPlan& memory, const ShardPlan&
                   const Workload& work) {
   Forecast f;
   f.masters = memory.masters, f.moments = memory.moments, f.grad_shards = memory.grad_shards;
-  f.slots = memory.slots(), f.grad_slots = memory.grads();
+  f.slots = memory.slots(), f.grad_slots = memory.grads(), f.kept = memory.kept;
   std::int64_t element = 4;
   for (auto& unit : memory.units)
     for (auto& flat : unit.flats) element = width(flat.precision.compute);
@@ -99,8 +108,9 @@ std::string describe(const Forecast& f) {
   const auto text = [](std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
   return str("a rank will take ", text(f.total()), ": masters ", text(f.masters), ", moments ", text(f.moments),
              ", gradient shards ", text(f.grad_shards), ", weight slots ", text(f.slots), ", gradient slots ",
-             text(f.grad_slots), ", activations ", text(f.activations), ", process ", text(f.process),
-             "; it will send ", text(f.gather_bytes + f.reduce_bytes + f.replica_bytes), " a step");
+             text(f.grad_slots), f.kept > 0 ? ", kept pieces " + text(f.kept) : "", ", activations ",
+             text(f.activations), ", process ", text(f.process), "; it will send ",
+             text(f.gather_bytes + f.reduce_bytes + f.replica_bytes), " a step");
 }
 
 }  // namespace shale

@@ -83,6 +83,20 @@ void check_one_scope(const ShardPlan& plan, const ModelInfo& model) {
   }
 }
 
+// Ranks that keep pieces of a unit between its uses must have gathered the same thing.
+void check_reshard(const UnitPlan& u, const ShardPlan& plan, const UnitInfo& unit) {
+  const auto& reshard = plan.groups[u.reshard_group];
+  const auto& shard = plan.groups[u.shard_group];
+  std::map<std::uint32_t, std::size_t> first;  // rank of each part
+  for (std::size_t rank = 0; rank < reshard.size(); ++rank) {
+    const auto other = first.emplace(reshard[rank], rank).first->second;
+    if (shard[rank] != shard[other])
+      fail(Code::config, "[sharding] the reshard group of unit ", unit.name, " puts ranks ", other, " and ", rank,
+           " together, which are in different shard groups; it must be a finer partition than the shard group");
+  }
+  part_size(reshard, unit.name, "reshard group");
+}
+
 void validate_unit(const UnitPlan& u, const ShardPlan& plan, const UnitInfo& unit, const Topology& topology) {
   check_group(u.shard_group, plan, unit, "shard group");
   check_group(u.replica_group, plan, unit, "replica group");
@@ -92,14 +106,12 @@ void validate_unit(const UnitPlan& u, const ShardPlan& plan, const UnitInfo& uni
   if (u.gather_at == GatherAt::after_update && u.reshard_group != kSelfGroup)
     fail(Code::config, "[sharding] unit ", unit.name, " is gathered after the update, so it must keep its weights ",
          "(reshard group self)");
-  if (u.reshard_group != kSelfGroup && plan.groups[u.reshard_group] != plan.groups[u.shard_group])
-    fail(Code::config, "[sharding] the reshard group of unit ", unit.name, " is neither self nor its shard group; ",
-         "this version of shale has no partial resharding");
   if (u.prefetch < 0 || u.align < 1)
     fail(Code::config, "[sharding] unit ", unit.name, " has prefetch ", u.prefetch, " and align ", u.align,
          "; they must be at least 0 and 1");
   check_scope(u, plan, unit, topology.world);
   check_own_work(u, plan, unit, topology);
+  check_reshard(u, plan, unit);
 }
 
 }  // namespace

@@ -6,6 +6,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/engine/join.h"
 #include "core/train/report.h"
 #include "core/train/run.h"
 
@@ -62,6 +63,7 @@ void make_plans(Run& run) {
   validate(p.sharding, run.model.info, p.topology);
   agree_on_plan(run, s.config.precision, p.precision.text());
   agree_on_plan(run, s.config.sharding, p.sharding.text());
+  join_units(run.model, p.precision, p.sharding);
 }
 
 OffloadAsk ask_for(const MemoryPlan& memory, std::size_t units) {

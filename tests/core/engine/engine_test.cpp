@@ -30,6 +30,40 @@ TEST(Engine, EqualsDenseTrainingForEveryStrategy) {
     }
 }
 
+TEST(Engine, KeepsPiecesBetweenTheUsesOfAUnit) {
+  for (auto strategy : {"reshard", "reshard_apart"})
+    for (bool checkpoint : {false, true}) {
+      SCOPED_TRACE(str(strategy, ", checkpointing ", checkpoint));
+      Case c{.world = 4, .micro_steps = 3, .strategy = strategy, .checkpoint = checkpoint, .model = {.layers = 5}};
+      expect_dense(c);
+      c.micro_steps = 1, c.weight_slots = 1, c.prefetch = 2, c.align = 8;
+      expect_dense(c);
+    }
+  Case c{.world = 4, .micro_steps = 2, .strategy = "reshard", .weight_slots = 1, .model = {.tied = true}};
+  expect_dense(c);
+  c.model = {.reused = true, .frozen = {"layer0.gate"}};
+  expect_dense(c);
+}
+
+// Every gather after the first brings the very same weights, so nothing differs from gathering wide, also where they
+// were rounded on the way; and an evaluation, which finds pieces or leaves them, changes nothing.
+TEST(Engine, PiecesAreTheWeightsThatWereGathered) {
+  const auto f = at::kFloat, b = at::kBFloat16;
+  for (const auto& row : {ParameterPrecision{f, f, b, f, f, f, f}, ParameterPrecision{f, b, b, b, f, f, f}})
+    on_ranks(4, [&](World& world) {
+      Case c{.world = 4, .micro_steps = 3, .checkpoint = true, .model = {.layers = 4}};
+      Trainer wide(world, c, row);
+      c.strategy = "reshard";
+      Trainer narrow(world, c, row);
+      for (int i = 0; i < 2; ++i) {
+        EXPECT_EQ(narrow.step(i), wide.step(i)) << "step " << i;
+        EXPECT_EQ(narrow.engine->evaluate(mini_batch(50)), wide.engine->evaluate(mini_batch(50)));
+      }
+      EXPECT_EQ(apart(narrow.weights(), wide.weights()), 0);
+      EXPECT_LT(narrow.engine->traffic()[Op::all_gather].bytes, wide.engine->traffic()[Op::all_gather].bytes);
+    });
+}
+
 TEST(Engine, AccumulatesOverMicroSteps) {
   for (auto strategy : kStrategies)
     for (auto reduce : {SyncAt::micro_step, SyncAt::boundary}) {
@@ -186,9 +220,9 @@ TEST(Engine, NarrowGathersRoundTheWeightsOfEveryWorldAndStrategyAlike) {
 
 // After an error every slot and gradient is free again.
 TEST(Engine, GoesOnAfterAnErrorInTheMiddle) {
-  for (auto strategy : kStrategies)
-    on_ranks(2, [&](World& world) {
-      Case c{.world = 2, .micro_steps = 2, .strategy = strategy};
+  for (auto strategy : {"full_shard", "keep", "after_update", "no_shard", "reshard"})
+    on_ranks(strategy == str("reshard") ? 4 : 2, [&](World& world) {
+      Case c{.world = world.size(), .micro_steps = 2, .strategy = strategy};
       Trainer disturbed(world, c), straight(world, c);
       auto bad = mini_batch(0);
       bad.targets = bad.targets + 100;  // the head refuses them
@@ -225,6 +259,19 @@ TEST(Engine, AllocatesWhatTheMemoryPlanSays) {
           engine.evaluate(batch);
           EXPECT_EQ(cpu_pool_counts().allocated, held) << strategy << ", " << micro_steps;
         });
+}
+
+TEST(Engine, AllocatesTheKeptPiecesThatTheMemoryPlanSays) {
+  const auto f = at::kFloat;
+  for (auto wire : {f, at::kBFloat16})
+    on_ranks(4, [&](World& world) {
+      install_cpu_pool();
+      const auto before = cpu_pool_counts().allocated;
+      Trainer trainer(world, {.world = 4, .strategy = "reshard"}, ParameterPrecision{f, f, wire, f, f, f, f});
+      EXPECT_GT(trainer.engine->memory().kept, 0);
+      EXPECT_EQ(cpu_pool_counts().allocated - before, trainer.engine->memory().total());
+      trainer.step(0);
+    });
 }
 
 // The next forward finds all weights there or under way, and so does everything else until the next update.

@@ -70,6 +70,40 @@ TEST(MemoryPlan, MixedDtypesMakeFlatsOfTheirOwn) {
   for (auto& f : m.units[1].flats) EXPECT_EQ(f.weight_offset % 64, 0);
 }
 
+// Pieces are kept of units that are gathered again: layers that share a slot. A unit that runs twice stays whole.
+TEST(MemoryPlan, KeepsPiecesOfWhatIsGatheredAgain) {
+  auto model = mini_model({.layers = 4});
+  auto plan = full_shard(6, model.info.units.size());
+  plan.groups.push_back({0, 0, 1, 1, 2, 2});
+  for (auto& u : plan.units) u.reshard_group = 2, u.align = 4;
+  auto table = table_of(model.info, {at::kFloat, at::kBFloat16, at::kBFloat16});
+  for (int rank = 0; rank < 6; ++rank) {
+    const auto m = plan_memory(model.info, table, plan, rank, 1);
+    std::int64_t kept = 0;
+    for (auto& unit : m.units)
+      for (auto& f : unit.flats) {
+        const bool layer = model.info.units[f.layout.unit].kind == UnitKind::layer;
+        EXPECT_EQ(f.kept(), layer ? f.range.chunk * 6 / 2 : 0);
+        if (layer) {
+          EXPECT_EQ(f.kept_position, rank % 2);
+        }
+        kept += f.kept() * 2;
+      }
+    EXPECT_EQ(m.kept, kept);
+    EXPECT_EQ(m.weight_slots.size(), 4u);
+    EXPECT_EQ(m.total(), m.masters + m.moments + m.grad_shards + m.kept + m.slots() + m.grads());
+  }
+  plan.weight_slots = 4;  // nobody shares
+  EXPECT_EQ(plan_memory(model.info, table, plan, 0, 1).kept, 0);
+  plan.weight_slots = 2;
+  model = mini_model({.layers = 4, .reused = true});
+  const auto m = plan_memory(model.info, table, plan, 0, 1);
+  EXPECT_EQ(m.units[1].flats.front().kept(), 0);
+  EXPECT_EQ(m.weight_slots[m.units[1].weight_slot], m.weight_slots[m.units[2].weight_slot]);
+  EXPECT_NE(m.units[1].weight_slot, m.units[3].weight_slot);
+  EXPECT_GT(m.units[2].flats.front().kept(), 0);
+}
+
 TEST(MemoryPlan, AccumulationCostsASum) {
   const auto model = mini_model({});
   auto plan = full_shard(2, model.info.units.size());

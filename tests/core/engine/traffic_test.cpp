@@ -118,6 +118,29 @@ TEST(EngineTraffic, KeptWeightsAreSentOnceAStepAndGradientsWhenThePlanSays) {
   }
 }
 
+// P bytes of the L layers in k slots, N ranks, pieces kept by K of them: (N-1)/N of all layers and the ends once, and
+// for each further gather (K-1)/K of it: L - k layers in the first backward, 2 (L - k) in every micro-step after it.
+TEST(EngineTraffic, KeptPiecesMakeLaterGathersNarrow) {
+  on_ranks(4, [](World& world) {
+    const int layers = 5;
+    for (int slots : {1, 3})
+      for (int m : {1, 3}) {
+        SCOPED_TRACE(str(slots, " slots, ", m, " micro-steps"));
+        Case c{.world = 4, .micro_steps = m, .strategy = "reshard", .weight_slots = slots, .model = {.layers = layers}};
+        const auto model = mini_model(c.model);
+        const auto memory =
+            plan_memory(model.info, table_of(model.info, all(at::kDouble)), make_plan(c, model.info), 0, m);
+        std::int64_t whole = 0;
+        for (auto& u : memory.units) whole += u.flats.front().elements() * 8;
+        const auto layer = memory.units[1].flats.front().elements() * 8;
+        const auto again = (layers - slots) * (1 + 2 * (m - 1));
+        const auto sent = sent_by_a_step(world, c);
+        EXPECT_EQ(sent.gathers, layers + 2 + again);
+        EXPECT_EQ(sent.gather_bytes, whole * 3 / 4 + again * layer / 2);
+      }
+  });
+}
+
 TEST(EngineTraffic, HybridGathersInsideItsShardGroup) {
   on_ranks(4, [](World& world) {
     const int layers = 4;

@@ -7,6 +7,7 @@
 #include <ATen/core/grad_mode.h>
 #include <gtest/gtest.h>
 
+#include "core/engine/join.h"
 #include "tests/core/comm/ranks.h"
 
 namespace shale {
@@ -28,7 +29,14 @@ ShardPlan make_plan(const Case& c, const ModelInfo& model) {
     u.shard_group = 2, u.replica_group = 3;
     u.reshard_group = c.strategy == "hybrid" ? u.shard_group : kSelfGroup;
   }
+  if (c.strategy.starts_with("reshard")) {  // pieces are kept by neighbours, or by ranks that lie apart
+    Partition pairs(c.world);
+    for (int r = 0; r < c.world; ++r) pairs[r] = c.strategy == "reshard" ? r / 2 : r % (c.world / 2);
+    plan.groups.push_back(pairs);
+    u.shard_group = kWorldGroup, u.reshard_group = 2;
+  }
   plan.units.assign(model.units.size(), u);
+  for (std::size_t i = 1; i + 1 < model.units.size(); ++i) plan.units[i].join = (i - 1) % c.join != 0;
   return plan;
 }
 
@@ -49,6 +57,7 @@ Trainer::Trainer(World& w, const Case& of, const PrecisionTable& rows)
   Topology topology;
   topology.world = world.size();
   validate(plan, model.info, topology);
+  join_units(model, table, plan);
   engine = std::make_unique<Engine>(
       model, table, plan, [&](const Partition& p, const std::string& n) { return world.group(p, n); },
       EngineOptions{world.rank(), c.micro_steps, c.checkpoint, at::kCPU});

@@ -14,7 +14,8 @@ namespace shale {
 inline constexpr int kSteps = 3;
 inline constexpr double kRate = 0.05;
 
-// Strategies that any world can take; hybrid and hybrid_keep (shard groups of two) need an even one.
+// Strategies that any world can take; hybrid and hybrid_keep (shard groups of two), reshard and reshard_apart (pieces
+// of gathered weights kept by pairs) need an even one.
 inline constexpr const char* kStrategies[] = {"full_shard", "keep", "after_update", "no_shard"};
 
 struct Case {
@@ -24,6 +25,7 @@ struct Case {
   int prefetch = 1, weight_slots = 0, grad_slots = 0;
   std::int64_t align = 1;
   bool checkpoint = false;
+  int join = 1;  // layers that make one unit
   MiniOptions model = {};
 };
 

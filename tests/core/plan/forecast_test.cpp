@@ -3,6 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "core/engine/join.h"
+
 namespace shale {
 namespace {
 
@@ -86,6 +88,31 @@ TEST(Forecast, ActivationsGrowWithTheLayersAndLessSoWithCheckpointing) {
   EXPECT_LT(activations(4, true), activations(4, false));
 }
 
+// A checkpointed pair keeps one input instead of two, and is run again at once: both layers' tensors are there.
+TEST(Forecast, JoinedLayersAreRecomputedTogether) {
+  const auto activations = [](bool checkpoint, bool join) {
+    Case c;
+    c.architecture.n_layers = 40;
+    c.work.checkpoint_layers = checkpoint;
+    auto model = make_model(c.architecture, {}, c.work.seq_len);
+    ShardPlan plan;
+    memory_of(c, model.info, plan);
+    PrecisionTable table;
+    for (auto& unit : model.info.units) table.units.emplace_back(unit.parameters.size(), c.row);
+    for (std::size_t i = 2; join && i < 41; i += 2) plan.units[i].join = true;
+    join_units(model, table, plan);
+    return forecast(model, plan_memory(model.info, table, plan, 0, 1), plan, Topology{.world = 2}, c.work).activations;
+  };
+  EXPECT_EQ(activations(false, true), activations(false, false));
+  Case c;
+  const auto four = forecast_of(c).activations;
+  c.architecture.n_layers += 1;
+  const auto layer = forecast_of(c).activations - four;
+  c.architecture.n_layers += 1;
+  EXPECT_EQ(forecast_of(c).activations - four, 2 * layer);
+  EXPECT_EQ(activations(true, true) - activations(true, false), layer - 20 * 2 * 64 * 24 * 4);
+}
+
 TEST(Forecast, ActivationsFollowTheComputeType) {
   const auto activations = [](at::ScalarType compute) {
     Case c;
@@ -124,6 +151,9 @@ TEST(Forecast, SaysWhatItTakesInOneLine) {
               HasSubstr("a rank will take 1.2 GiB: masters 10.0 MiB, moments 20.0 MiB, gradient shards 11.0 MiB, "
                         "weight slots 12.0 MiB, gradient slots 13.0 MiB, activations 1.0 GiB, process 150.0 MiB"));
   EXPECT_EQ(text.find('\n'), std::string::npos);
+  EXPECT_EQ(text.find("kept"), std::string::npos);
+  f.kept = 5 << 20;
+  EXPECT_THAT(describe(f), HasSubstr("gradient slots 13.0 MiB, kept pieces 5.0 MiB, activations"));
 }
 
 }  // namespace

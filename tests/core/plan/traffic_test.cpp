@@ -49,6 +49,12 @@ TEST(ForecastTraffic, CountsSlotsReplicasAndUnevenWorlds) {
     SCOPED_TRACE(str(slots, " slots"));
     expect_traffic({.micro_steps = 2, .weight_slots = slots});
   }
+  for (int micro_steps : {1, 3}) {
+    const Case c{.world = 4, .micro_steps = micro_steps, .strategy = "reshard", .weight_slots = micro_steps};
+    SCOPED_TRACE(str("pieces kept by pairs, ", micro_steps, " micro-steps and slots"));
+    expect_traffic(c);
+    expect_traffic(c, {at::kFloat, at::kFloat, at::kBFloat16, at::kFloat, at::kFloat, at::kFloat, at::kFloat});
+  }
   expect_traffic({.world = 3});
   expect_traffic({.world = 3, .strategy = "no_shard"});
   for (auto strategy : {"hybrid", "hybrid_keep", "no_shard"})

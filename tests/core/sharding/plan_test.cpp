@@ -56,6 +56,29 @@ TEST(ValidatePlan, TakesWhatTheEngineCanDo) {
   plan.groups.push_back({0, 0, 1, 1}), plan.groups.push_back({0, 1, 0, 1});  // both
   for (auto& u : plan.units) u.shard_group = u.reshard_group = 2, u.replica_group = 3;
   EXPECT_NO_THROW(validate(plan, m, world_of(kWorld)));
+  for (auto& u : plan.units) u.shard_group = kWorldGroup, u.replica_group = kSelfGroup;  // pieces kept by pairs
+  for (int pairs : {2, 3}) {
+    for (auto& u : plan.units) u.reshard_group = pairs;
+    EXPECT_NO_THROW(validate(plan, m, world_of(kWorld)));
+  }
+}
+
+TEST(ValidatePlan, RefusesReshardGroupsThatAreNotInsideTheShardGroup) {
+  EXPECT_THAT(refusal([](auto& p) {
+                p.groups.push_back({0, 0, 1, 1}), p.groups.push_back({0, 1, 0, 1});
+                for (auto& u : p.units) u = {}, u.shard_group = 2, u.replica_group = u.reshard_group = 3;
+              }),
+              HasSubstr("reshard group of unit embedding puts ranks 0 and 2 together, which are in different shard "
+                        "groups; it must be a finer partition than the shard group"));
+  EXPECT_THAT(refusal([](auto& p) {
+                for (auto& u : p.units) u = {}, u.replica_group = u.reshard_group = kWorldGroup;
+              }),
+              HasSubstr("puts ranks 0 and 1 together"));
+  EXPECT_THAT(refusal([](auto& p) {
+                p.groups.push_back({0, 0, 0, 1});
+                p.units[1].reshard_group = 2;
+              }),
+              HasSubstr("reshard group of unit layers.0 has parts of 3 and 1 ranks; all parts must be of one size"));
 }
 
 TEST(ValidatePlan, RefusesWrongSizes) {
@@ -81,11 +104,6 @@ TEST(ValidatePlan, RefusesWhatThisVersionCannotDo) {
               HasSubstr("unit layers.1 never sums its replicas, but the strategy has no shale.sharding.outer/1"));
   EXPECT_THAT(refusal([](auto& p) { p.units[0].gather_at = GatherAt::after_update; }),
               HasSubstr("unit embedding is gathered after the update, so it must keep its weights"));
-  EXPECT_THAT(refusal([](auto& p) {
-                p.groups.push_back({0, 0, 1, 1});
-                p.units[1].reshard_group = 2;
-              }),
-              HasSubstr("reshard group of unit layers.0 is neither self nor its shard group"));
   EXPECT_THAT(refusal([](auto& p) { p.units[1].prefetch = -1; }),
               HasSubstr("unit layers.0 has prefetch -1 and align 1; they must be at least 0 and 1"));
   EXPECT_THAT(refusal([](auto& p) { p.units[1].align = 0; }), HasSubstr("has prefetch 1 and align 0"));
