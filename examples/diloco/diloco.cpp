@@ -1,7 +1,7 @@
 // diloco: islands of ranks train apart, each like full_shard over its own ranks. Every H steps all islands take one
 // step of SGD with Nesterov momentum along the mean of what they moved since the last one (DiLoCo). With outer_lr 1
 // and outer_momentum 0 that is the mean of the islands' weights (local SGD).
-#include "shale/plugin.hpp"
+#include "shale/hooks.hpp"
 
 using namespace shale::sdk;
 
@@ -11,7 +11,7 @@ class Diloco : public Sharding, public Outer {
                              .version = "1.0.0",
                              .summary = "islands train apart and meet every H steps in an outer Nesterov step (DiLoCo)",
                              .caps = SHALE_CAP_CPU | SHALE_CAP_CUDA | SHALE_CAP_CHANGES_MATH};
-  static constexpr const char* needs[] = {SHALE_LANE_SERVICE, SHALE_COLLECTIVES_SERVICE, SHALE_MATH_SERVICE, nullptr};
+  static constexpr auto& needs = hook_services;  // lane, collectives, math
   static constexpr shale_option options[] = {
       integer("every", "50", {"1", "1000000", "steps"}, "inner steps between outer steps"),
       number("outer_lr", "0.7", {"0", "10"}, "learning rate of the outer step; 1 takes the whole mean move"),
@@ -60,31 +60,31 @@ class Diloco : public Sharding, public Outer {
   // What this island moved, summed over the islands; for plain averaging the weights themselves, so that the mean is
   // exact.
   void begin(const shale_outer_call& call, const shale_tensor& master) const {
-    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
     const shale_tensor delta = state(call, delta_);
-    if (averages())
-      add(call, 1, master, 0, delta);
-    else
-      add(call, 1, state(call, anchor_), 0, delta), add(call, -1, master, 1, delta);
-    ok(collectives.all_reduce(collectives.ctx, call.lane, peers_, SHALE_SUM, &delta));
+    if (averages()) {
+      tools_.copy(call.lane, delta, master);
+    } else {
+      tools_.copy(call.lane, delta, state(call, anchor_));
+      tools_.axpby(call.lane, -1, master, 1, delta);
+    }
+    tools_.all_reduce(call.lane, peers_, delta);
   }
 
   void apply(const shale_outer_call& call, const shale_tensor& master) const {
-    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
-    const double mean = 1.0 / collectives.size(collectives.ctx, peers_);
+    const double mean = 1.0 / tools_.size(peers_);
     const shale_tensor anchor = state(call, anchor_), delta = state(call, delta_);
     if (averages()) {
-      add(call, mean, delta, 0, anchor);
+      tools_.axpby(call.lane, mean, delta, 0, anchor);
     } else {
-      add(call, mean, delta, 0, delta);
+      tools_.axpby(call.lane, mean, delta, 0, delta);
       if (momentum_ > 0) {
         const shale_tensor velocity = state(call, velocity_);
-        add(call, 1, delta, momentum_, velocity);  // v = beta v + delta
-        add(call, nesterov_ ? -lr_ * momentum_ : -lr_, velocity, 1, anchor);
+        tools_.axpby(call.lane, 1, delta, momentum_, velocity);  // v = beta v + delta
+        tools_.axpby(call.lane, nesterov_ ? -lr_ * momentum_ : -lr_, velocity, 1, anchor);
       }
-      if (momentum_ == 0 || nesterov_) add(call, -lr_, delta, 1, anchor);
+      if (momentum_ == 0 || nesterov_) tools_.axpby(call.lane, -lr_, delta, 1, anchor);
     }
-    add(call, 1 - mix_, anchor, mix_, master);
+    tools_.axpby(call.lane, 1 - mix_, anchor, mix_, master);
   }
 
  private:
@@ -129,29 +129,15 @@ class Diloco : public Sharding, public Outer {
   }
 
   shale_tensor state(const shale_outer_call& call, std::uint32_t id) const {
-    const auto& lanes = service<shale_lane_service>(SHALE_LANE_SERVICE);
-    SHALE_VAR(shale_tensor, t);
-    ok(lanes.state(lanes.ctx, call.lane, id, call.flat, &t));
-    return t;
-  }
-  // y = a x + b y
-  void add(const shale_outer_call& call, double a, const shale_tensor& x, double b, const shale_tensor& y) const {
-    const auto& math = service<shale_math>(SHALE_MATH_SERVICE);
-    ok(math.axpby(math.ctx, call.lane, a, &x, b, &y));
+    return tools_.state(call.lane, id, call.flat);
   }
 
+  HookTools tools_{*this};
   double lr_, momentum_, mix_;
   bool nesterov_;
   std::uint32_t peers_ = 0;  // ranks with the same shard, one of each island
   std::uint32_t anchor_ = 0, delta_ = 0, velocity_ = 0;
 };
 
-const shale_outer Diloco::outer{sizeof(shale_outer), 0,
-                                [](void* self, const shale_outer_call* call, const shale_tensor* master) {
-                                  return guard<Diloco>(self, [&](Diloco& d) { d.begin(*call, *master); });
-                                },
-                                [](void* self, const shale_outer_call* call, const shale_tensor* master) {
-                                  return guard<Diloco>(self, [&](Diloco& d) { d.apply(*call, *master); });
-                                }};
-
+const shale_outer Diloco::outer = outer_table<Diloco>();
 SHALE_PLUGIN(Diloco)

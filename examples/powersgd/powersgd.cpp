@@ -4,7 +4,7 @@
 #include <cmath>
 #include <vector>
 
-#include "shale/plugin.hpp"
+#include "shale/hooks.hpp"
 
 using namespace shale::sdk;
 
@@ -14,7 +14,7 @@ class PowerSgd : public Sharding, public Exchange {
                              .version = "1.0.0",
                              .summary = "replicas that exchange low-rank gradients with error feedback (PowerSGD)",
                              .caps = SHALE_CAP_CPU | SHALE_CAP_CUDA | SHALE_CAP_CHANGES_MATH};
-  static constexpr const char* needs[] = {SHALE_LANE_SERVICE, SHALE_COLLECTIVES_SERVICE, SHALE_MATH_SERVICE, nullptr};
+  static constexpr auto& needs = hook_services;  // lane, collectives, math
   static constexpr shale_option options[] = {
       integer("rank", "4", {"1", "64"}, "columns of the two matrices; more are nearer to the gradient and send more"),
       integer("start_step", "100", {"1", nullptr, "steps"}, "first step that compresses; those before it send all"),
@@ -42,7 +42,7 @@ class PowerSgd : public Sharding, public Exchange {
         column_[w.id] = columns;
         columns += w.numel / rows(w) * rank_;
       }
-      u.scratch_bytes = sent * sizeof(double);
+      u.scratch_bytes = (sent * sizeof(double) + 255) / 256 * 256;
       to.unit(k, u);
     }
     declare_states(to, columns, dtype);
@@ -52,28 +52,29 @@ class PowerSgd : public Sharding, public Exchange {
   // Q'.
   void replicate(const shale_exchange_call& call, const shale_tensor& shard) {
     if (call.ways == 1) return;
-    if (call.step < static_cast<std::uint64_t>(config.integer("start_step")) || columns_ == 0) return sum(call, shard);
-    const shale_tensor error = state(call, error_, call.flat), q = state(call, q_, nullptr);
+    if (call.step < static_cast<std::uint64_t>(config.integer("start_step")) || columns_ == 0)
+      return tools_.all_reduce(call.lane, call.group, shard);
+    const shale_tensor error = tools_.state(call.lane, error_, call.flat), q = tools_.state(call.lane, q_);
     const bool forget = call.after_skip != 0;
-    if (forget) reset(call, error_, call.flat);
+    if (forget) tools_.reset(call.lane, error_, call.flat);
     std::vector<Piece> pieces;
     Sizes sizes = lay_out(call, shard, error, q, pieces);
-    const shale_tensor all = scratch(call, q, sizes.first + sizes.second);
+    const shale_tensor all = tools_.scratch(call.lane, q, q.dtype, sizes.first + sizes.second);
     for (Piece& piece : pieces) {
       piece.first = shale_matrix(&all, piece.first_at, piece.rows, piece.matrix ? rank_ : 1);
       piece.second = shale_matrix(&all, sizes.first + piece.second_at, piece.columns, rank_);
       if (piece.matrix)
         project(call, piece, forget);
       else
-        copy(call, piece.first, piece.gradient);
+        tools_.copy(call.lane, piece.first, piece.gradient);
     }
-    sum(call, shale_range(&all, 0, sizes.first));
+    tools_.all_reduce(call.lane, call.group, shale_range(&all, 0, sizes.first));
     for (const Piece& piece : pieces)
       if (piece.matrix)
         turn_back(call, piece);
       else
-        copy(call, piece.gradient, piece.first);
-    if (sizes.second > 0) sum(call, shale_range(&all, sizes.first, sizes.second));
+        tools_.copy(call.lane, piece.gradient, piece.first);
+    if (sizes.second > 0) tools_.all_reduce(call.lane, call.group, shale_range(&all, sizes.first, sizes.second));
     for (const Piece& piece : pieces)
       if (piece.matrix) put_together(call, piece);
   }
@@ -118,7 +119,7 @@ class PowerSgd : public Sharding, public Exchange {
 
   Sizes lay_out(const shale_exchange_call& call, const shale_tensor& shard, const shale_tensor& error,
                 const shale_tensor& q, std::vector<Piece>& pieces) {
-    const shale_tensor noise = state(call, noise_, nullptr);
+    const shale_tensor noise = tools_.state(call.lane, noise_);
     Sizes sizes;
     for (std::uint32_t k = 0; k < call.flat->n_params; ++k) {
       const shale_param& w = *call.flat->params[k];
@@ -144,81 +145,42 @@ class PowerSgd : public Sharding, public Exchange {
   // M = gradient + error; P = M Q. The error is kept for a loss scale of 1. A little noise brings columns of Q back
   // that became zero because a gradient had fewer directions than rank.
   void project(const shale_exchange_call& call, const Piece& piece, bool forget) const {
-    add(call, 0.01 / std::sqrt(static_cast<double>(piece.columns)), piece.noise, forget ? 0 : 1, piece.q);
-    add(call, call.grad_scale, piece.error, 1, piece.gradient);
+    tools_.axpby(call.lane, 0.01 / std::sqrt(static_cast<double>(piece.columns)), piece.noise, forget ? 0 : 1, piece.q);
+    tools_.axpby(call.lane, call.grad_scale, piece.error, 1, piece.gradient);
     multiply(call, {0, 1, 0}, piece.gradient, piece.q, piece.first);
   }
 
   // P becomes orthogonal; Q = M' P; error = M - P Q'. A copy of Q goes on the wire.
   void turn_back(const shale_exchange_call& call, const Piece& piece) const {
-    const auto& math = service<shale_math>(SHALE_MATH_SERVICE);
-    ok(math.orthogonalise(math.ctx, call.lane, &piece.first));
+    tools_.orthogonalise(call.lane, piece.first);
     multiply(call, {1, 1, 0}, piece.gradient, piece.first, piece.second);
-    add(call, 1 / call.grad_scale, piece.gradient, 0, piece.error);
+    tools_.axpby(call.lane, 1 / call.grad_scale, piece.gradient, 0, piece.error);
     multiply(call, {2, -1 / call.grad_scale, 1}, piece.first, piece.second, piece.error);
   }
 
   // The gradient becomes P Q' of the summed Q, whose directions the next step starts from.
   void put_together(const shale_exchange_call& call, const Piece& piece) const {
-    const auto& math = service<shale_math>(SHALE_MATH_SERVICE);
     multiply(call, {2, 1, 0}, piece.first, piece.second, piece.gradient);
-    copy(call, piece.q, piece.second);
-    ok(math.orthogonalise(math.ctx, call.lane, &piece.q));
+    tools_.copy(call.lane, piece.q, piece.second);
+    tools_.orthogonalise(call.lane, piece.q);
   }
 
-  // ---- services ----
-  shale_tensor state(const shale_exchange_call& call, std::uint32_t id, const shale_flat* flat) const {
-    const auto& lanes = service<shale_lane_service>(SHALE_LANE_SERVICE);
-    SHALE_VAR(shale_tensor, t);
-    ok(lanes.state(lanes.ctx, call.lane, id, flat, &t));
-    return t;
-  }
-  void reset(const shale_exchange_call& call, std::uint32_t id, const shale_flat* flat) const {
-    const auto& lanes = service<shale_lane_service>(SHALE_LANE_SERVICE);
-    ok(lanes.reset(lanes.ctx, call.lane, id, flat));
-  }
-  shale_tensor scratch(const shale_exchange_call& call, const shale_tensor& like, std::uint64_t numel) const {
-    const auto& lanes = service<shale_lane_service>(SHALE_LANE_SERVICE);
-    shale_tensor t = like;
-    ok(lanes.scratch(lanes.ctx, call.lane, numel * SHALE_DTYPE_BITS(t.dtype) / 8, &t.data));
-    return shale_range(&t, 0, numel);
-  }
-  void sum(const shale_exchange_call& call, const shale_tensor& t) const {
-    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
-    ok(collectives.all_reduce(collectives.ctx, call.lane, call.group, SHALE_SUM, &t));
-  }
-  void copy(const shale_exchange_call& call, const shale_tensor& to, const shale_tensor& from) const {
-    const auto& math = service<shale_math>(SHALE_MATH_SERVICE);
-    ok(math.copy(math.ctx, call.lane, &to, &from));
-  }
-  void add(const shale_exchange_call& call, double a, const shale_tensor& x, double b, const shale_tensor& y) const {
-    const auto& math = service<shale_math>(SHALE_MATH_SERVICE);
-    ok(math.axpby(math.ctx, call.lane, a, &x, b, &y));
-  }
   struct Product {  // c = alpha op(a) op(b) + beta c; bit 0 of transpose: a, bit 1: b
     std::uint32_t transpose;
     double alpha, beta;
   };
   void multiply(const shale_exchange_call& call, Product how, const shale_tensor& a, const shale_tensor& b,
                 const shale_tensor& c) const {
-    const auto& math = service<shale_math>(SHALE_MATH_SERVICE);
+    const auto& math = tools_.math();
     ok(math.matmul(math.ctx, call.lane, how.transpose, how.alpha, &a, &b, how.beta, &c));
   }
 
+  HookTools tools_{*this};
   std::uint32_t rank_ = 1;
   std::vector<std::uint64_t> column_;  // by parameter: first element of its Q, or kWhole
   std::uint64_t columns_ = 0;
   std::uint32_t error_ = 0, q_ = 0, noise_ = 0;
 };
 
-const shale_exchange PowerSgd::exchange{sizeof(shale_exchange),
-                                        0,
-                                        nullptr,
-                                        nullptr,
-                                        [](void* self, const shale_exchange_call* call, const shale_tensor* shard) {
-                                          return guard<PowerSgd>(self,
-                                                                 [&](PowerSgd& p) { p.replicate(*call, *shard); });
-                                        },
-                                        nullptr};
-
+const shale_exchange PowerSgd::exchange = exchange_table<PowerSgd>();
 SHALE_PLUGIN(PowerSgd)

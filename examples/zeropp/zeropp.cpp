@@ -5,7 +5,7 @@
 #include <type_traits>
 
 #include "block_code.h"
-#include "shale/plugin.hpp"
+#include "shale/hooks.hpp"
 
 using namespace shale::sdk;
 using zeropp::Blocks;
@@ -49,7 +49,7 @@ class Zeropp : public Sharding, public Exchange {
                              .version = "1.0.0",
                              .summary = "full_shard with int8 weights and int4 gradients on the wire (ZeRO++)",
                              .caps = SHALE_CAP_CPU | SHALE_CAP_CHANGES_MATH};
-  static constexpr const char* needs[] = {SHALE_LANE_SERVICE, SHALE_COLLECTIVES_SERVICE, nullptr};
+  static constexpr auto& needs = hook_services;  // lane, collectives, math
   static constexpr shale_option options[] = {
       integer("group_size", "0", {"0", "65536", "ranks"},
               "neighbouring ranks that sum gradients first, and keep weights with hpz; 0 = all of a node"),
@@ -91,10 +91,7 @@ class Zeropp : public Sharding, public Exchange {
   void gather(const shale_exchange_call& call, const shale_tensor& shard, const shale_tensor& full) const {
     refuse_cuda(full.device_type);
     // What hpz kept is already rounded, and coding it again would give the backward other weights than the forward.
-    if (call.group != SHALE_GROUP_WORLD) {
-      const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
-      return ok(collectives.all_gather(collectives.ctx, call.lane, call.group, &shard, &full));
-    }
+    if (call.group != SHALE_GROUP_WORLD) return tools_.all_gather(call.lane, call.group, shard, full);
     with_type(full, [&](auto* slot) { with_type(shard, [&](const auto* mine) { gather_codes(call, mine, slot); }); });
   }
 
@@ -133,17 +130,12 @@ class Zeropp : public Sharding, public Exchange {
   std::uint64_t scratch_bytes(std::uint64_t numel) const {
     const std::uint64_t ways = std::uint64_t{places_} * nodes_, align = config.count("align");
     const std::uint64_t chunk = up((numel + ways - 1) / ways, align);
-    return std::max(ways * weights_.bytes(chunk), 2 * codes_bytes(chunk) + nodes_ * chunk * sizeof(double));
+    const std::uint64_t most =
+        std::max(ways * weights_.bytes(chunk), 2 * codes_bytes(chunk) + nodes_ * chunk * sizeof(double));
+    return up(most, 256);  // as the host rounds a block
   }
   std::uint64_t codes_bytes(std::uint64_t chunk) const {
     return up(std::uint64_t{places_} * nodes_ * gradients_.bytes(chunk), 64);
-  }
-
-  char* scratch(const shale_exchange_call& call, std::uint64_t bytes) const {
-    const auto& lanes = service<shale_lane_service>(SHALE_LANE_SERVICE);
-    void* at = nullptr;
-    ok(lanes.scratch(lanes.ctx, call.lane, bytes, &at));
-    return static_cast<char*>(at);
   }
 
   // Calls f(piece, blocks) for all blocks of `pieces` pieces, on the host's threads.
@@ -166,15 +158,14 @@ class Zeropp : public Sharding, public Exchange {
 
   template <class From, class To>
   void gather_codes(const shale_exchange_call& call, const From* mine, To* slot) const {
-    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
     const std::uint64_t chunk = call.flat->chunk, length = call.flat->length;
     const Coder coder{weights_, chunk};
     const std::uint64_t one = coder.bytes();
-    char* all = scratch(call, one * call.ways);
-    char* own = all + one * collectives.rank(collectives.ctx, call.group);
+    auto* all = static_cast<char*>(tools_.scratch(call.lane, one * call.ways));
+    char* own = all + one * tools_.rank(call.group);
     each(coder, 1, [&](std::uint32_t, Blocks some) { coder.encode(some, mine, length, own); });
     const auto send = bytes_at(own, one), recv = bytes_at(all, one * call.ways);
-    ok(collectives.all_gather(collectives.ctx, call.lane, call.group, &send, &recv));
+    tools_.all_gather(call.lane, call.group, send, recv);
     each(coder, call.ways, [&](std::uint32_t piece, Blocks some) {
       To* to = slot + piece * chunk;
       coder.decode(some, all + piece * one, [&](std::uint64_t at, std::uint32_t n, const float* x) {
@@ -196,14 +187,13 @@ class Zeropp : public Sharding, public Exchange {
   template <class Piece, class Sum>
   void exchange_pieces(const shale_exchange_call& call, const Hop& hop, const Piece& to, Sum* sums) const {
     if (hop.ways == 1) return;
-    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
     const Coder coder{gradients_, call.flat->chunk};
     const std::uint64_t one = coder.bytes(), all = one * hop.ways * hop.pieces;
     each(coder, hop.ways * hop.pieces, [&](std::uint32_t k, Blocks some) {
       coder.encode(some, to(k / hop.pieces, k % hop.pieces), coder.n, hop.out + k * one);
     });
     const auto send = bytes_at(hop.out, all), recv = bytes_at(hop.in, all);
-    ok(collectives.all_to_all(collectives.ctx, call.lane, hop.group, &send, &recv));
+    tools_.all_to_all(call.lane, hop.group, send, recv);
     each(coder, hop.pieces, [&](std::uint32_t k, Blocks some) {
       for (std::uint32_t from = 0; from < hop.ways; ++from) {
         if (from == hop.me) continue;
@@ -219,11 +209,10 @@ class Zeropp : public Sharding, public Exchange {
   // of nodes owns. Second hop: to each node the sum, over my node, of what the rank in my place there owns.
   template <class From, class Sum>
   void sum_codes(const shale_exchange_call& call, const From* gradient, Sum* shard) const {
-    const auto& collectives = service<shale_collectives>(SHALE_COLLECTIVES_SERVICE);
     const std::uint64_t chunk = call.flat->chunk, codes = codes_bytes(chunk);
-    const std::uint32_t place = collectives.rank(collectives.ctx, inside_);
-    const std::uint32_t node = collectives.rank(collectives.ctx, across_);
-    char* out = scratch(call, 2 * codes + nodes_ * chunk * sizeof(Sum));
+    const std::uint32_t place = tools_.rank(inside_);
+    const std::uint32_t node = tools_.rank(across_);
+    auto* out = static_cast<char*>(tools_.scratch(call.lane, 2 * codes + nodes_ * chunk * sizeof(Sum)));
     char* in = out + codes;
     auto* sums = reinterpret_cast<Sum*>(in + codes);
     const auto piece = [&](std::uint32_t p, std::uint32_t n) { return gradient + (n * places_ + p) * chunk; };
@@ -242,21 +231,11 @@ class Zeropp : public Sharding, public Exchange {
       return zeropp::widen(x);
   }
 
+  HookTools tools_{*this};
   Format weights_, gradients_;
   std::uint32_t places_ = 1, nodes_ = 1;  // ranks of a group, and groups
   std::uint32_t inside_ = 0, across_ = 0;
 };
 
-const shale_exchange Zeropp::exchange{
-    sizeof(shale_exchange),
-    0,
-    [](void* self, const shale_exchange_call* call, const shale_tensor* shard, const shale_tensor* full) {
-      return guard<Zeropp>(self, [&](Zeropp& z) { z.gather(*call, *shard, *full); });
-    },
-    [](void* self, const shale_exchange_call* call, const shale_tensor* full, const shale_tensor* shard) {
-      return guard<Zeropp>(self, [&](Zeropp& z) { z.reduce(*call, *full, *shard); });
-    },
-    nullptr,
-    nullptr};
-
+const shale_exchange Zeropp::exchange = exchange_table<Zeropp>();
 SHALE_PLUGIN(Zeropp)
