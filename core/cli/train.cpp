@@ -4,6 +4,7 @@
 #include "core/base/error.h"
 #include "core/cli/commands.h"
 #include "core/comm/error_file.h"
+#include "core/comm/first_cause.h"
 #include "core/comm/launcher.h"
 #include "core/comm/world.h"
 #include "core/config/launch.h"
@@ -47,10 +48,14 @@ int rank_main(const Config& config, const Launch& launch) {
   install_cpu_pool();
   const Log log(launch.rank);
   const auto world = World::join(launch);
-  const auto context = run_context(config, *world);
-  const auto plugins = load_plugins_together(world->everyone(), config, installed_plugins(), log, &context);
-  const auto device = open_device(config.training.device, launch.local_rank, cuda_folder());
-  return train({config, log, *world, *plugins, *device, group_maker(config, *world)});
+  try {
+    const auto context = run_context(config, *world);
+    const auto plugins = load_plugins_together(world->everyone(), config, installed_plugins(), log, &context);
+    const auto device = open_device(config.training.device, launch.local_rank, cuda_folder());
+    return train({config, log, *world, *plugins, *device, group_maker(config, *world)});
+  } catch (...) {
+    rethrow_first_cause(*world);
+  }
 }
 
 // Without a launcher of ours, whoever started this rank reads its error from standard error and from a file.

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <future>
 #include <map>
-#include <optional>
 #include <thread>
 #include <type_traits>
 
@@ -263,7 +262,7 @@ class C10dWorld final : public World {
     RankClaim claim(launch);
     tcp_ = open_store(launch, end, claim);
     job_ = c10::make_intrusive<JobStore>("shale/" + launch.prefix, tcp_);
-    store_.emplace(job_, launch.rank);
+    store_ = std::make_shared<C10dStore>(job_, launch.rank);
     meet(end, claim);
     const bool one_host = topology_.node_of_rank.back() == 0 && std::ranges::max(topology_.node_of_rank) == 0;
     device_ = open_device(launch.interface_name, own_address(launch, one_host));
@@ -278,7 +277,7 @@ class C10dWorld final : public World {
   int rank() const override { return launch_.rank; }
   int size() const override { return launch_.world; }
   int local_rank() const override { return launch_.local_rank; }
-  Store& store() override { return *store_; }
+  std::shared_ptr<Store> shared_store() override { return store_; }
   const Topology& topology() const override { return topology_; }
 
   std::unique_ptr<Group> group(const Partition& partition, const std::string& name) override {
@@ -339,7 +338,7 @@ class C10dWorld final : public World {
   Topology topology_;
   TcpStore tcp_;
   JobStorePtr job_;
-  std::optional<C10dStore> store_;
+  std::shared_ptr<C10dStore> store_;
   GlooDevice device_;
   int groups_ = 0;
   int born_ = std::uncaught_exceptions();

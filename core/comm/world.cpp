@@ -39,7 +39,7 @@ class LocalWorld final : public World {
   int rank() const override { return 0; }
   int size() const override { return 1; }
   int local_rank() const override { return 0; }
-  Store& store() override { return store_; }
+  std::shared_ptr<Store> shared_store() override { return store_; }
   const Topology& topology() const override { return topology_; }
   std::unique_ptr<Group> group(const Partition& partition, const std::string& name) override {
     check(partition.size() == 1, "group \"", name, "\": a partition of ", partition.size(), " ranks in a world of one");
@@ -51,7 +51,7 @@ class LocalWorld final : public World {
   }
 
  private:
-  LocalStore store_;
+  std::shared_ptr<Store> store_ = std::make_shared<LocalStore>();
   Topology topology_;
 };
 

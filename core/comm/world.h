@@ -39,7 +39,8 @@ class World {
   virtual int rank() const = 0;
   virtual int size() const = 0;
   virtual int local_rank() const = 0;
-  virtual Store& store() = 0;
+  Store& store() { return *shared_store(); }
+  virtual std::shared_ptr<Store> shared_store() = 0;  // for a thread that may outlive the World
   virtual const Topology& topology() const = 0;  // micro_steps, cuda and device fields are the caller's to fill
   // My part of the partition as a new group, its connections of its own. All ranks call it, in the same order, with the
   // same partition and name; it has the start-up time limit. Destroy groups before the World.

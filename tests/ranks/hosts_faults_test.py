@@ -58,6 +58,17 @@ class Faults(hosts_run.HostsTest):
     def test_one_direction_is_lost(self):
         self.run_into("half", (2, 2), lambda on: on[0].lose_all_sent_to(on[1]), sharding__plugin="zero1")
 
+    def test_a_rank_of_another_host_is_killed(self):
+        with Hosts(2) as on:
+            running = self.start_on(on, 2, "killed")
+            self.wait_for_step("killed", 4)
+            victim = max(tool.children_of(tool.children_of(running[1].process.pid)[0]))
+            tool.kill(victim, tool.signal.SIGKILL)
+            self.end("killed", running[:1], DIST, LIMIT + GRACE)
+            self.end("killed", running[1:], 128 + tool.signal.SIGKILL, LIMIT + GRACE)
+        self.assertRegex(running[0].text, r"E-dist: .* lost its connection to .*nothing was heard from rank 3, so look")
+        self.assertRegex(running[1].text, r"rank 3 was killed by signal 9 \(SIGKILL")
+
     def test_a_link_that_is_back_in_time(self):
         changes = {"training__steps": 40, "checkpoint__enable": False}
         with Hosts(2) as on:

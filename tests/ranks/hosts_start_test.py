@@ -52,6 +52,7 @@ class Start(hosts_run.HostsTest):
         data = {"training__dataset_path": self.root + "/data/tokens.bin"}
         with Hosts(2) as on:
             on[1].own_disk(self.root + "/data")
+            self.refuse("none", 3, r"E-input: \S+/data/tokens\.bin: .* \(rank [23] on host1\)\n", on, **data)
             on[1].start(["cp", self.root + "/held-out.bin", self.root + "/data/tokens.bin"], None).wait()
             self.refuse("other", 3, r"tokens\.bin: holds one number of sequences on rank 0 and another on rank 2; "
                                     r"give every host the same files", on, **data)
