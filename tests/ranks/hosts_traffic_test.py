@@ -44,12 +44,12 @@ class TrafficTest(hosts_run.HostsTest):
     def expect(self, on, plugin, how=by_nproc, bound=BIG_FRAMES, **changes):
         """`changes` beside the plugin are settings; gather and reduce the bytes of an element on its way."""
         job = Job(len(on.hosts), 4 // len(on.hosts))
-        formats = {k: changes.pop(k) for k in ("gather", "reduce") if k in changes}
+        formula = {k: changes.pop(k) for k in ("gather", "reduce", "reductions", "replica_sums") if k in changes}
         name = f"{plugin}-{len(on.hosts)}x{job.per_host}-{how.__name__}-{len(changes)}"
         changes["sharding__plugin"] = plugin
         with self.subTest(name):
             crossing, staying, losses = self.measure(on, job.per_host, name, how, **changes)
-            out, back = step_bytes(plugin, job, self.sizes, **formats)
+            out, back = step_bytes(plugin, job, self.sizes, **formula)
             self.hold(crossing, out, bound, f"{name} between hosts")
             self.hold(staying, back, BIG_FRAMES, f"{name} inside hosts")
             self.assertEqual(losses, self.on_one_host(job, **changes))
@@ -73,6 +73,10 @@ class TrafficTest(hosts_run.HostsTest):
             self.expect(on, "zero2")
             self.expect(on, "hybrid_shard", by_srun)
             self.expect(on, "hybrid_shard_zero2")
+            # Two micro-steps: shards of gradients cross once a step, or as often as they are summed inside.
+            twice = {"training__global_batch_size": 16, "reductions": 2}
+            self.expect(on, "hybrid_shard_zero2", **twice)
+            self.expect(on, "hybrid_shard_zero2", sharding__options__replica_at="micro_step", replica_sums=2, **twice)
 
     def test_four_hosts_of_one_rank(self):
         with Hosts(4, mtu=1500, real_frames=True) as on:

@@ -54,8 +54,9 @@ def plan_of(plugin, job):
             "hybrid_shard_zero2": (job.blocks, job.strides, False)}[plugin]
 
 
-def step_bytes(plugin, job, sizes, gather=4, reduce=4):
-    """(crossing, staying) bytes of a step of one micro-step; gather and reduce: bytes of an element on its way."""
+def step_bytes(plugin, job, sizes, gather=4, reduce=4, reductions=1, replica_sums=1):
+    """(crossing, staying) bytes of a step. gather, reduce: bytes of an element on its way; reductions, replica_sums: how
+    often a step sums gradients inside a shard group, and shards of them over the replicas."""
     shards, replicas, twice = plan_of(plugin, job)
     ways = len(shards[0])
     slots, layers = 2, len(sizes) - 2  # with prefetch 1 the last two layers are still there when their backward comes
@@ -63,7 +64,7 @@ def step_bytes(plugin, job, sizes, gather=4, reduce=4):
     for unit, size in enumerate(sizes):
         chunk = size if ways == 1 else (-(-size // ways) + ALIGN - 1) // ALIGN * ALIGN
         again = twice and 0 < unit <= layers - slots
-        for out, back in ([job.pairs(shards, chunk * gather)] * (1 + again) + [job.pairs(shards, chunk * reduce)] +
-                          [job.ring(replicas, chunk * reduce)]):
+        for out, back in ([job.pairs(shards, chunk * gather)] * (1 + again) + [job.pairs(shards, chunk * reduce)] * reductions +
+                          [job.ring(replicas, chunk * reduce)] * replica_sums):
             crossing, staying = crossing + out, staying + back
     return crossing, staying
