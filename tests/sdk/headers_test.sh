@@ -28,12 +28,13 @@ tests/sdk/layout.h and note it in sdk/CHANGELOG.md"
 asserts=$(grep -oE '(LAYOUT|AT)\(shale' "$work/layout.h" | wc -l)
 [ "$asserts" -gt 400 ] || fail "only $asserts asserts were generated"
 cp "$work/layout.h" "$work/layout.c"
-sed -n '/^```cpp$/,/^```$/p' "$source/sdk/README.md" | sed '/^```/d' >"$work/sample.cpp"
-[ -s "$work/sample.cpp" ] || fail "sdk/README.md shows no plugin"
+awk -v to="$work/sample" '/^```cpp$/ { on = 1; ++n; next } /^```$/ { on = 0 } on { print > (to n ".cpp") }' \
+  "$source/sdk/README.md"
+[ -s "$work/sample2.cpp" ] || fail "sdk/README.md does not show a plugin and one with hooks"
 for compiler in "${compilers[@]}"; do
   "$compiler" -std=c11 -fsyntax-only "-I$include" "$work/layout.c" || fail "layout for $compiler C11"
   "$compiler" -x c++ -std=c++17 -fsyntax-only "-I$include" "$work/layout.c" || fail "layout for $compiler C++17"
-  for plugin in "$source"/examples/smallest_cpp/keep_small.cpp "$source"/sdk/template/plugin.cpp "$work/sample.cpp"; do
+  for plugin in "$source"/examples/smallest_cpp/keep_small.cpp "$source"/sdk/template/plugin.cpp "$work"/sample*.cpp; do
     "$compiler" -x c++ -std=c++20 -Wall -Wextra -Wpedantic -Werror -fsyntax-only "-I$include" "$plugin" ||
       fail "$plugin for $compiler"
   done

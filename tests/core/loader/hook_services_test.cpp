@@ -129,7 +129,9 @@ TEST(Collectives, Reductions) {
         for (int k = 0; k < 8; ++k) {  // k + 0, k + 10, k + 20, k + 30
           const double wanted = op == SHALE_SUM ? 4 * k + 60 : op == SHALE_MAX ? k + 30 : k;
           EXPECT_EQ(all[k].to(at::kDouble).item<double>(), wanted);
-          if (k / 2 == rank) EXPECT_EQ(mine[k % 2].to(at::kDouble).item<double>(), wanted);
+          if (k / 2 == rank) {
+            EXPECT_EQ(mine[k % 2].to(at::kDouble).item<double>(), wanted);
+          }
         }
       });
     }
@@ -230,6 +232,7 @@ TEST(LaneService, Scratch) {
 
 struct States : testing::Test {
   States() : rank(2) {
+    out.struct_size = sizeof out;
     flat = {1, 0, false, {0}, {0}, 16}, frozen = {1, 1, true, {1}, {0}, 4}, other = {2, 0, false, {0}, {0}, 16};
     rank.lane.states[{0, nullptr}] = at::full({8}, 1.0);
     rank.lane.states[{1, &flat}] = at::full({8}, 2.0);
@@ -244,7 +247,7 @@ struct States : testing::Test {
   Rank rank;
   FlatLayout flat, frozen, other;
   ShardRange range{8, 8, 8};
-  SHALE_VAR(shale_tensor, out);
+  shale_tensor out{};
 };
 
 TEST_F(States, AreFoundByIndexAndFlat) {

@@ -32,6 +32,19 @@ TEST(Sharding, Numbers) {
   EXPECT_EQ(plan.grad_slots, 2);
 }
 
+TEST(Sharding, States) {
+  const ShardPlan plan = plan_in("state good");
+  ASSERT_EQ(plan.states.size(), 2u);
+  const StateSpec& s = plan.states[1];
+  EXPECT_EQ(s.name, "next");
+  EXPECT_EQ(s.scope, StateScope::shard);
+  EXPECT_EQ(s.unit, kAllUnits);
+  EXPECT_EQ(s.dtype, at::kFloat);
+  EXPECT_EQ(s.first, StateFirst::master);
+  EXPECT_FALSE(s.refuse_reshape);
+  EXPECT_FALSE(plan.own.any());
+}
+
 TEST(Sharding, TheSameAnswerTwiceAndForOtherWorlds) {
   const auto plugins = load(with_sharding("good"));
   const std::string once = plugins->sharding().plan(small_model(), topology_of(8, 4)).text();
@@ -69,7 +82,26 @@ INSTANTIATE_TEST_SUITE_P(
                     Case{"far prefetch", Code::internal, {"prefetch: is 4294967295"}},
                     Case{"never", Code::config, {"replica_at: NEVER needs shale.sharding.outer/1"}},
                     Case{"outer", Code::config, {"outer_every: needs shale.sharding.outer/1"}},
-                    Case{"state", Code::internal, {"name: must be 1..64 of a-z, 0-9 and _ (got \"\")"}},
+                    Case{"delay", Code::internal, {"outer_delay: must be less than outer_every, 0 (got 3)"}},
+                    Case{"bad join", Code::internal, {"join: is 2"}},
+                    Case{"much scratch", Code::internal, {"scratch_bytes: is 18446744073709551615"}},
+                    Case{"state twice", Code::internal, {"name: \"good_1\" is there already"}},
+                    Case{"state Name", Code::internal, {"name: must be 1..64 of a-z, 0-9 and _ (got \"Next\")"}},
+                    Case{"state null name", Code::internal, {"name: must be 1..64 of a-z, 0-9 and _ (got \"\")"}},
+                    Case{"state scope", Code::internal, {"scope: of next is 4"}},
+                    Case{"state unit", Code::internal, {"unit: of next is 4, the model has 4 units"}},
+                    Case{"state dtype", Code::internal, {"dtype: of next is 2070"}},
+                    Case{"state first", Code::internal, {"first: of next is 3"}},
+                    Case{"state master", Code::internal, {"first: of next: MASTER needs scope SHARD or SHARD_RANK"}},
+                    Case{"state normal", Code::internal, {"first: of next: only floats can begin as"}},
+                    Case{"state reshape", Code::internal, {"on_reshape: of next is 2"}},
+                    Case{"state host", Code::internal, {"on_host: of next is 2"}},
+                    Case{"state numel", Code::internal, {"numel: of next is 5; in the shard scopes"}},
+                    Case{"state no numel", Code::internal, {"numel: of next is 0, must be 1..2^48"}},
+                    Case{"state fill", Code::internal, {"fill: of next is 128, which its dtype does not hold"}},
+                    Case{"state part", Code::internal, {"fill: of next is 0.5, which its dtype does not hold"}},
+                    Case{"state short", Code::internal, {"state: has 48 bytes, ABI 0.1 has 64"}},
+                    Case{"state null", Code::internal, {"state: is NULL"}},
                     Case{"bad block", Code::internal, {"block: must divide the world, 8 (got 3)"}},
                     Case{"no block", Code::internal, {"block: must divide the world, 8 (got 0)"}},
                     Case{"bad stride", Code::internal, {"stride: must divide the world, 8 (got 5)"}},

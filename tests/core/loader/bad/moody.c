@@ -37,11 +37,39 @@ static shale_status* hybrid(const shale_model* m, const shale_topology* t, const
   return b->set_unit(b->ctx, SHALE_ALL_UNITS, &u);
 }
 
+/* One good state and one that is wrong in one way. */
+static shale_status* states(const shale_model* m, const shale_sharding_builder* b) {
+  uint32_t id = 7;
+  SHALE_VAR(shale_state, s);
+  s.scope = SHALE_STATE_SHARD, s.unit = SHALE_ALL_UNITS, s.dtype = SHALE_F32, s.name = shale_text("good_1");
+  s.first = SHALE_STATE_MASTER, s.on_host = 1;
+  shale_status* bad = b->add_state(b->ctx, &s, &id);
+  if (bad) return bad;
+  if (id != 0) return shale_fail(host, SHALE_INTERNAL, "", "the first state is %u", id);
+  s.name = shale_text("next");
+  if (mood("state twice")) s.name = shale_text("good_1");
+  if (mood("state Name")) s.name = shale_text("Next");
+  if (mood("state null name")) s.name.ptr = NULL;
+  if (mood("state scope")) s.scope = 4;
+  if (mood("state unit")) s.unit = m->n_units;
+  if (mood("state dtype")) s.dtype = SHALE_BOOL;
+  if (mood("state first")) s.first = 3;
+  if (mood("state master")) s.scope = SHALE_STATE_RANK, s.numel = 5;
+  if (mood("state normal")) s.first = SHALE_STATE_NORMAL, s.dtype = SHALE_I32;
+  if (mood("state reshape")) s.on_reshape = 2;
+  if (mood("state host")) s.on_host = 2;
+  if (mood("state numel")) s.numel = 5;
+  if (mood("state no numel")) s.scope = SHALE_STATE_GLOBAL, s.first = SHALE_STATE_FILL;
+  if (mood("state fill")) s.first = SHALE_STATE_FILL, s.dtype = SHALE_I8, s.fill = 128;
+  if (mood("state part")) s.first = SHALE_STATE_FILL, s.dtype = SHALE_U8, s.fill = 0.5;
+  if (mood("state short")) s.struct_size = offsetof(shale_state, name);
+  return b->add_state(b->ctx, &s, mood("state null") ? NULL : &id);
+}
+
 static shale_status* moody_sharding(void* self, const shale_model* m, const shale_topology* t,
                                     const shale_sharding_builder* b) {
   uint32_t group = 0;
   SHALE_VAR(shale_unit_plan, u);
-  SHALE_VAR(shale_state, state);
   (void)self, (void)m, (void)t;
   if (mood("says nothing")) return host->status_make(host->ctx, SHALE_INTERNAL, shale_text(""), shale_text(""));
   if (mood("unknown code")) return shale_fail(host, 4711, "somewhere", "went wrong");
@@ -58,7 +86,13 @@ static shale_status* moody_sharding(void* self, const shale_model* m, const shal
   if (mood("far prefetch")) u.prefetch = 0xffffffffu;
   if (mood("never")) u.replica_at = SHALE_NEVER;
   if (mood("outer")) u.outer_every = 10;
-  if (mood("state")) return b->add_state(b->ctx, &state, &group);
+  if (mood("delay")) u.outer_delay = 3;
+  if (mood("bad join")) u.join = 2;
+  if (mood("much scratch")) u.scratch_bytes = ~0ull;
+  if (config->values[0].s.len > 6 && memcmp(config->values[0].s.ptr, "state ", 6) == 0) {
+    shale_status* bad = states(m, b);
+    if (bad) return bad;
+  }
   if (mood("bad block")) return b->add_blocks(b->ctx, 3, &group);
   if (mood("no block")) return b->add_blocks(b->ctx, 0, &group);
   if (mood("bad stride")) return b->add_strides(b->ctx, 5, &group);

@@ -24,7 +24,7 @@ static shale_status* plan_with_services(void* self, const shale_model* m, const 
   (void)self, (void)m, (void)t;
   if (!log) return shale_fail(host, SHALE_UNSUPPORTED, SHALE_LOG_SERVICE, "is not there");
   log->write(log->ctx, 3, shale_text("two\nlines"));
-  if (host->get_service(host->ctx, SHALE_FILES_SERVICE) || host->get_service(host->ctx, SHALE_LANE_SERVICE) ||
+  if (host->get_service(host->ctx, SHALE_FILES_SERVICE) || host->get_service(host->ctx, "shale.lane/2") ||
       host->get_service(host->ctx, "shale.log/1x") || host->get_service(host->ctx, "") ||
       host->get_service(host->ctx, NULL))
     return shale_fail(host, SHALE_INTERNAL, "", "a service that should not be there");
