@@ -23,13 +23,14 @@ double together(std::uint32_t op, double a, double b) {
   return op == SHALE_MAX ? std::max(a, b) : std::min(a, b);
 }
 
-// Element k over all ranks, in rank order. Narrow floats are added up in float.
+// Element k over all ranks, in rank order. Floats are added up in fp32, or in fp64 when that is where they go.
 double reduced(const std::vector<Post*>& all, std::uint64_t k) {
   const auto dtype = all[0]->send.dtype;
+  const bool narrow = is_float(dtype) && all[0]->recv.dtype != SHALE_F64;
   double value = load(dtype, all[0]->send.data, k);
   for (std::size_t r = 1; r < all.size(); ++r) {
     value = together(all[0]->choice, value, load(dtype, all[r]->send.data, k));
-    if (dtype == SHALE_F32) value = static_cast<double>(static_cast<float>(value));
+    if (narrow) value = static_cast<double>(static_cast<float>(value));
   }
   return value;
 }
@@ -63,10 +64,6 @@ std::string text_of(const Post& p) {
   return out + " in hook call " + std::to_string(p.number);
 }
 
-bool overlap(const shale_tensor& a, const shale_tensor& b) {
-  return bytes(a) != 0 && bytes(b) != 0 && at(a, 0) < at(b, bytes(b)) && at(b, 0) < at(a, bytes(a));
-}
-
 bool reducible(std::uint32_t dtype) { return is_number(dtype) && SHALE_DTYPE_BITS(dtype) >= 16; }
 
 }  // namespace
@@ -76,13 +73,12 @@ std::string problem(const Post& p, const std::vector<std::uint32_t>& part) {
   const std::uint64_t ranks = part.size();
   const auto send = count(p.send), recv = count(p.recv);
   const bool reduces = what == "reduce_scatter" || what == "all_reduce", swaps = what == "all_to_all";
-  for (auto* t : {&p.send, &p.recv}) {
-    if (t->ndim > SHALE_MAX_DIMS || !contiguous(*t)) return what + ": a tensor is not contiguous";
-    if (t->device_type != SHALE_DEVICE_CPU) return what + ": a tensor is not of the lane's device";
-    if (t->data == nullptr && count(*t) != 0) return what + ": a tensor has no memory";
-    if (SHALE_DTYPE_BITS(t->dtype) % 8 != 0) return what + ": the dtype does not move whole bytes";
-  }
-  if (p.send.dtype != p.recv.dtype) return what + ": send and recv differ in dtype";
+  const bool alone = what == "all_reduce" || what == "broadcast";  // one tensor, read and written
+  if (auto wrong = problem(p.send, alone); !wrong.empty()) return what + ": what it sends " + wrong;
+  if (auto wrong = problem(p.recv, true); !wrong.empty()) return what + ": what it receives into " + wrong;
+  const bool widens = what == "reduce_scatter" && p.choice == SHALE_SUM && is_float(p.send.dtype) &&
+                      (p.recv.dtype == SHALE_F32 || p.recv.dtype == SHALE_F64);
+  if (p.send.dtype != p.recv.dtype && !widens) return what + ": send and recv differ in dtype";
   if (reduces && !reducible(p.send.dtype)) return what + ": reduces floats and integers of 16 bits and more only";
   if (reduces && p.choice > SHALE_MIN) return what + ": there is no operation " + std::to_string(p.choice);
   if (what == "broadcast" && p.choice >= ranks) return what + ": there is no root " + std::to_string(p.choice);
@@ -153,7 +149,7 @@ std::string Board::meet(Post& post) {
 void Board::complete(std::vector<Post*>& all) {
   std::sort(all.begin(), all.end(), [](auto* a, auto* b) { return a->rank < b->rank; });
   for (auto* p : all)
-    if (text_of(*p) != text_of(*all[0]) || p->send.dtype != all[0]->send.dtype) {
+    if (text_of(*p) != text_of(*all[0]) || p->send.dtype != all[0]->send.dtype || p->recv.dtype != all[0]->recv.dtype) {
       cause_ = "ranks of group " + std::to_string(p->group) + " call different things: rank " +
                std::to_string(all[0]->rank) + " " + text_of(*all[0]) + ", rank " + std::to_string(p->rank) + " " +
                text_of(*p);

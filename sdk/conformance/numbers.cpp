@@ -67,6 +67,10 @@ bool is_number(std::uint32_t dtype) {
   return false;
 }
 
+bool is_float(std::uint32_t dtype) {
+  return dtype == SHALE_F64 || dtype == SHALE_F32 || dtype == SHALE_BF16 || dtype == SHALE_F16;
+}
+
 double load(std::uint32_t dtype, const void* data, std::uint64_t k) {
   switch (dtype) {
     case SHALE_F64:
@@ -128,6 +132,25 @@ bool contiguous(const shale_tensor& t) {
     stride *= t.shape[d];
   }
   return true;
+}
+
+bool overlap(const shale_tensor& a, const shale_tensor& b) {
+  const auto *x = static_cast<const std::byte*>(a.data), *y = static_cast<const std::byte*>(b.data);
+  return bytes(a) != 0 && bytes(b) != 0 && x < y + bytes(b) && y < x + bytes(a);
+}
+
+std::string problem(const shale_tensor& t, bool write) {
+  if (t.struct_size < sizeof t) return "has a struct_size shorter than ABI 0.1's";
+  if (t.ndim > SHALE_MAX_DIMS) return "has too many dimensions";
+  if (SHALE_DTYPE_BITS(t.dtype) == 0 || SHALE_DTYPE_BITS(t.dtype) % 8 != 0) return "is not of whole bytes";
+  if (t.device_type != SHALE_DEVICE_CPU) return "is not of the lane's device";
+  for (std::uint32_t d = 0; d < t.ndim; ++d)
+    if (t.shape[d] < 0) return "has a negative shape";
+  if (count(t) != 0 && t.data == nullptr) return "has no data";
+  if (count(t) != 0 && !contiguous(t)) return "is not row-major without gaps";
+  if (reinterpret_cast<std::uintptr_t>(t.data) % (SHALE_DTYPE_BITS(t.dtype) / 8) != 0)
+    return "begins inside of an element";
+  return write && t.read_only != 0 ? "is read-only" : "";
 }
 
 Guarded::Guarded(std::uint64_t size)

@@ -5,12 +5,14 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <string>
 
 #include "shale/plugin.h"
 
 namespace shale::conform {
 
 bool is_number(std::uint32_t dtype);  // one this kit computes with
+bool is_float(std::uint32_t dtype);   // one the math service computes with
 double load(std::uint32_t dtype, const void* data, std::uint64_t k);
 // Rounds to the nearest; integers are cut off as casts do and kept in their range.
 void store(std::uint32_t dtype, void* data, std::uint64_t k, double value);
@@ -18,6 +20,9 @@ void store(std::uint32_t dtype, void* data, std::uint64_t k, double value);
 std::uint64_t count(const shale_tensor&);  // elements
 std::uint64_t bytes(const shale_tensor&);
 bool contiguous(const shale_tensor&);
+bool overlap(const shale_tensor&, const shale_tensor&);
+// Why a service does not take a tensor, "" = it does.
+std::string problem(const shale_tensor&, bool write);
 
 // Memory between two strips of a known pattern, 256-byte aligned, filled with bytes that are NaN in every float format.
 class Guarded {

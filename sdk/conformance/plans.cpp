@@ -5,6 +5,8 @@
 #include <map>
 #include <set>
 
+#include "numbers.h"
+
 namespace shale::conform {
 namespace {
 
@@ -191,10 +193,6 @@ std::string unit_problem(const shale_unit_plan& u, const ShardingAnswer& plan) {
     return "does not sum gradients over all ranks";
   if (u.outer_every != 0 && u.outer_delay >= u.outer_every) return "has outer_delay >= outer_every";
   return "";
-}
-
-bool is_float(std::uint32_t dtype) {
-  return dtype == SHALE_F64 || dtype == SHALE_F32 || dtype == SHALE_BF16 || dtype == SHALE_F16;
 }
 
 }  // namespace

@@ -27,10 +27,10 @@ class World;
 struct Lane {
   Rank* rank = nullptr;
   Board* board = nullptr;
-  bool active = false;       // a hook runs
-  std::uint32_t number = 0;  // of the hook call in this run
-  int calls = 0;             // of services, in this run
-  std::uint64_t budget = 0, taken = 0;
+  bool active = false;                               // a hook runs
+  std::uint32_t number = 0;                          // of the hook call in this run
+  int calls = 0;                                     // of services, in this run
+  std::uint64_t budget = 0, taken = 0, staging = 0;  // of scratch; staging: what reduce_scatter has taken of it
   std::deque<Guarded> scratch;
   std::string refused;  // what a service refused this hook, "" = nothing
   Answer answer;        // of the hook that failed; nothing runs on the lane after it

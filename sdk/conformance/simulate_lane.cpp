@@ -11,16 +11,20 @@ namespace {
 Rank& rank_of(void* ctx) { return *static_cast<Rank*>(ctx); }
 Answer bad(const char* where, const std::string& text) { return {SHALE_BAD_ARGUMENT, where, text}; }
 
+// Takes from what the plan says; each block counts rounded up to 256 bytes.
+Answer take(Lane& l, std::uint64_t n) {
+  l.taken += (n + 255) / 256 * 256;
+  if (l.taken <= l.budget) return {};
+  l.problems.push_back("takes " + std::to_string(l.taken) + " bytes of scratch, its plan says " +
+                       std::to_string(l.budget));
+  return {SHALE_OUT_OF_MEMORY, "scratch", "more than the scratch_bytes of the plan"};
+}
+
 shale_status* scratch(void* ctx, shale_lane* lane, std::uint64_t n, void** out) {
-  return serve(ctx, lane, "scratch", [&](Lane& l) -> Answer {
-    l.taken += n;
-    if (l.taken > l.budget) {
-      l.problems.push_back("takes " + std::to_string(l.taken) + " bytes of scratch, its plan says " +
-                           std::to_string(l.budget));
-      return {SHALE_OUT_OF_MEMORY, "scratch", "more than the scratch_bytes of the plan"};
-    }
-    *out = l.scratch.emplace_back(n).data();
-    return {};
+  return serve(ctx, lane, "scratch", [&](Lane& l) {
+    const Answer answer = take(l, n);
+    if (answer.code == 0) *out = l.scratch.emplace_back(n).data();
+    return answer;
   });
 }
 
@@ -52,21 +56,16 @@ shale_status* reset(void* ctx, shale_lane* lane, std::uint32_t state, const shal
 
 void* stream(void*, shale_lane*) { return nullptr; }
 
-std::uint32_t group_size(void* ctx, std::uint32_t group) {
+std::uint32_t group_size(void* ctx, std::uint32_t group) {  // 0 = there is no such group
   Rank& r = rank_of(ctx);
-  if (group < r.plan.groups.size()) return static_cast<std::uint32_t>(r.plan.part(group, r.id).size());
-  r.stray = "size of a group that does not exist";
-  return 1;
+  return group < r.plan.groups.size() ? static_cast<std::uint32_t>(r.plan.part(group, r.id).size()) : 0;
 }
 
 std::uint32_t group_rank(void* ctx, std::uint32_t group) {
   Rank& r = rank_of(ctx);
-  if (group >= r.plan.groups.size()) {
-    r.stray = "rank in a group that does not exist";
-    return 0;
-  }
   std::uint32_t place = 0;
-  for (auto other : r.plan.part(group, r.id)) place += other < r.id;
+  if (group < r.plan.groups.size())
+    for (auto other : r.plan.part(group, r.id)) place += other < r.id;
   return place;
 }
 
@@ -77,6 +76,11 @@ shale_status* collective(void* ctx, shale_lane* lane, const Post& wanted) {
     if (post.group >= l.board->groups()) return bad("group", "there is no group " + std::to_string(post.group));
     const auto& part = l.board->part(post.group, post.rank);
     if (auto wrong = problem(post, part); !wrong.empty()) return bad(post.what, wrong);
+    const bool staged = post.what == std::string("reduce_scatter") && part.size() > 1;
+    if (const auto n = bytes(post.send); staged && n > l.staging) {
+      l.staging = n;
+      if (Answer a = take(l, n); a.code != 0) return a;
+    }
     if (auto wrong = l.board->meet(post); !wrong.empty()) return {SHALE_TIMED_OUT, post.what, wrong};
     return {};
   });

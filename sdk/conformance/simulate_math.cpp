@@ -1,48 +1,48 @@
 // shale.math/1 in plain loops.
 #include <cmath>
+#include <cstring>
 
 #include "simulate.h"
 
 namespace shale::conform {
 namespace {
 
-struct View {  // element k in row-major order, whatever the strides
-  explicit View(const shale_tensor& of) : t(of), plain(contiguous(of)) {}
-  std::uint64_t place(std::uint64_t k) const {
-    if (plain) return k;
-    std::uint64_t offset = 0;
-    for (std::uint32_t d = t.ndim; d-- > 0; k /= static_cast<std::uint64_t>(t.shape[d]))
-      offset += k % static_cast<std::uint64_t>(t.shape[d]) * static_cast<std::uint64_t>(t.strides[d]);
-    return offset;
-  }
-  double get(std::uint64_t k) const { return load(t.dtype, t.data, place(k)); }
+struct View {
+  explicit View(const shale_tensor& of) : t(of) {}
+  double get(std::uint64_t k) const { return load(t.dtype, t.data, k); }
   double get(std::uint64_t row, std::uint64_t column) const { return get(row * columns() + column); }
-  void set(std::uint64_t k, double value) const { store(t.dtype, t.data, place(k), value); }
+  void set(std::uint64_t k, double value) const { store(t.dtype, t.data, k, value); }
   void set(std::uint64_t row, std::uint64_t column, double value) const { set(row * columns() + column, value); }
   std::uint64_t rows() const { return static_cast<std::uint64_t>(t.shape[0]); }
   std::uint64_t columns() const { return static_cast<std::uint64_t>(t.shape[1]); }
 
   const shale_tensor& t;
-  bool plain;
 };
 
 Answer wrong(const char* what, const std::string& text) { return {SHALE_BAD_ARGUMENT, what, text}; }
 
-Answer check_operand(const char* what, const shale_tensor& t) {
-  if (!is_number(t.dtype)) return wrong(what, "has a dtype this host does not compute with");
-  if (t.device_type != SHALE_DEVICE_CPU) return wrong(what, "is not of the lane's device");
-  if (t.ndim > SHALE_MAX_DIMS) return wrong(what, "has too many dimensions");
-  if (t.data == nullptr && count(t) != 0) return wrong(what, "has no memory");
-  return {};
+Answer check_operand(const char* name, const shale_tensor& t, bool write) {
+  if (auto text = problem(t, write); !text.empty()) return wrong(name, text);
+  return is_float(t.dtype) ? Answer{} : wrong(name, "must be of a float type");
+}
+
+// Elementwise operands: as many elements, and the same memory or apart.
+Answer check_pair(const char* name, const shale_tensor& x, const shale_tensor& y) {
+  if (count(x) != count(y)) return wrong(name, "the operands differ in length");
+  const bool in_place = x.data == y.data && x.dtype == y.dtype;
+  return overlap(x, y) && !in_place ? wrong(name, "the operands overlap") : Answer{};
 }
 
 double in_float(bool wide, double value) { return wide ? value : static_cast<double>(static_cast<float>(value)); }
 
 shale_status* copy(void* ctx, shale_lane* lane, const shale_tensor* dst, const shale_tensor* src) {
   return serve(ctx, lane, "copy", [&](Lane&) -> Answer {
-    for (auto* t : {dst, src})
-      if (Answer a = check_operand("copy", *t); a.code != 0) return a;
-    if (count(*dst) != count(*src)) return wrong("copy", "the operands differ in length");
+    if (auto text = problem(*dst, true); !text.empty()) return wrong("dst", text);
+    if (auto text = problem(*src, false); !text.empty()) return wrong("src", text);
+    if (Answer a = check_pair("copy", *dst, *src); a.code != 0) return a;
+    if (dst->dtype == src->dtype && count(*dst) != 0) std::memmove(dst->data, src->data, bytes(*src));
+    if (dst->dtype == src->dtype) return {};
+    if (!is_float(dst->dtype) || !is_number(src->dtype)) return wrong("dst", "must be of a float type");
     const View to(*dst), from(*src);
     for (std::uint64_t k = 0; k < count(*dst); ++k) to.set(k, from.get(k));
     return {};
@@ -52,9 +52,9 @@ shale_status* copy(void* ctx, shale_lane* lane, const shale_tensor* dst, const s
 constexpr auto axpby = [](void* ctx, shale_lane* lane, double a, const shale_tensor* x, double b,
                           const shale_tensor* y) -> shale_status* {
   return serve(ctx, lane, "axpby", [&](Lane&) -> Answer {
-    for (auto* t : {x, y})
-      if (Answer answer = check_operand("axpby", *t); answer.code != 0) return answer;
-    if (count(*x) != count(*y)) return wrong("axpby", "the operands differ in length");
+    if (Answer answer = check_operand("x", *x, false); answer.code != 0) return answer;
+    if (Answer answer = check_operand("y", *y, true); answer.code != 0) return answer;
+    if (Answer answer = check_pair("x", *x, *y); answer.code != 0) return answer;
     const bool wide = x->dtype == SHALE_F64 || y->dtype == SHALE_F64;
     const View from(*x), to(*y);
     for (std::uint64_t k = 0; k < count(*y); ++k) {
@@ -70,7 +70,7 @@ constexpr auto matmul = [](void* ctx, shale_lane* lane, std::uint32_t transpose,
                            const shale_tensor* b, double beta, const shale_tensor* c) -> shale_status* {
   return serve(ctx, lane, "matmul", [&](Lane&) -> Answer {
     for (auto* t : {a, b, c}) {
-      if (Answer answer = check_operand("matmul", *t); answer.code != 0) return answer;
+      if (Answer answer = check_operand("matmul", *t, t == c); answer.code != 0) return answer;
       if (t->ndim != 2) return wrong("matmul", "an operand is not a matrix");
     }
     const View left(*a), right(*b), to(*c);
@@ -98,7 +98,7 @@ double dot(const View& a, std::uint64_t one, std::uint64_t two) {
 
 shale_status* orthogonalise(void* ctx, shale_lane* lane, const shale_tensor* t) {
   return serve(ctx, lane, "orthogonalise", [&](Lane&) -> Answer {
-    if (Answer answer = check_operand("orthogonalise", *t); answer.code != 0) return answer;
+    if (Answer answer = check_operand("orthogonalise", *t, true); answer.code != 0) return answer;
     if (t->ndim != 2 || t->shape[1] > 64) return wrong("orthogonalise", "takes a matrix of at most 64 columns");
     const View a(*t);
     for (std::uint64_t j = 0; j < a.columns(); ++j) {

@@ -147,7 +147,7 @@ void World::run_queue(Rank& r, std::uint32_t which, const Queue& queue) {
   Lane& lane = r.lanes[which];
   lane.calls = 0, lane.answer = {}, lane.failed.clear();
   for (std::uint32_t n = 0; n < queue.size(); ++n) {
-    lane.number = n, lane.taken = 0, lane.refused.clear();
+    lane.number = n, lane.taken = lane.staging = 0, lane.refused.clear();
     lane.budget = r.plan.units[queue[n].unit]->scratch_bytes;
     lane.active = true;
     shale_status* status = queue[n].hook(r, r.handle(which));

@@ -19,7 +19,7 @@ constexpr std::uint64_t kCaps = SHALE_CAP_CPU | SHALE_CAP_CHANGES_MATH;
 constexpr std::uint64_t kCaps = SHALE_CAP_CPU;
 #endif
 constexpr const char* kFaults =
-    "none|never_alone|padding|far_padding|master|beyond|much_scratch|beside_scratch|cleared|kept|bits|"
+    "none|never_alone|padding|far_padding|master|read_only|beyond|much_scratch|beside_scratch|cleared|kept|bits|"
     "average|overwrite|clamp|replica_bits|remember|absent|other_size|other_group|two_groups|small_recv|swallow|leak|"
     "crash|last_words|shared|random|begin_writes|apart|late|no_number";
 
@@ -59,7 +59,7 @@ class BadHooks : public Sharding, public Exchange, public Outer {
     u.outer_every = is("never_alone") ? 0 : 3, u.outer_offset = 1, u.outer_delay = config.count("delay");
     if (u.outer_every == 0) u.outer_delay = 0;
     for (std::uint32_t k = 0; k < m.n_units; ++k) {
-      u.scratch_bytes = 8 * (m.units[k]->numel + 2 * t.world);
+      u.scratch_bytes = 8 * (m.units[k]->numel + 2 * t.world) + 256;
       to.unit(k, u);
     }
   }
@@ -135,7 +135,8 @@ void BadHooks::gather(const shale_exchange_call& c, const shale_tensor& shard, c
   }
   if (is("much_scratch")) scratch(c.lane, 1u << 20);
   if (is("beside_scratch")) static_cast<char*>(scratch(c.lane, 13))[13] = 1;
-  if (is("master")) set(c.lane, shard, 1);
+  if (is("master") && have != 0) static_cast<char*>(shard.data)[0] ^= 1;
+  if (is("read_only")) clear(c.lane, shard);
   if (is("absent") && place == 0) return;
   if (is("small_recv")) return pass(coll.all_gather(coll.ctx, c.lane, c.group, &mine, &mine));
   const std::uint32_t group = is("other_group") && place == 0 ? SHALE_GROUP_WORLD : c.group;
@@ -191,7 +192,7 @@ void BadHooks::begin(const shale_outer_call& c, const shale_tensor& master) {
   const shale_tensor d = state(c.lane, delta, c.flat), a = state(c.lane, anchor, c.flat);
   axpby(c.lane, 1, a, 0, d);
   axpby(c.lane, -1, master, 1, d);
-  if (is("begin_writes")) set(c.lane, master, 1);
+  if (is("begin_writes") && master.shape[0] != 0) static_cast<char*>(master.data)[0] ^= 1;
   if (!is("late")) pass(coll.all_reduce(coll.ctx, c.lane, peers, SHALE_SUM, &d));
 }
 

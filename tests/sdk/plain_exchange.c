@@ -17,7 +17,7 @@ static shale_status* plan(void* self, const shale_model* m, const shale_topology
     if (m->units[k]->numel > most) most = m->units[k]->numel;
   SHALE_VAR(shale_unit_plan, u);
   u.shard_group = u.reshard_group = SHALE_GROUP_WORLD;
-  u.scratch_bytes = 8 * (most + t->world);
+  u.scratch_bytes = 8 * (most + t->world) + 256; /* blocks are rounded up to 256 bytes */
   return b->set_unit(b->ctx, SHALE_ALL_UNITS, &u);
 }
 static const shale_sharding sharding = {sizeof sharding, 0, plan};

@@ -56,6 +56,7 @@ const Wrong kWrong[] = {
     {"far_padding", "gather", "is 1, not 0"},
     {"cleared", "gather", "was not written"},
     {"master", "gather", "changed what it may only read"},
+    {"read_only", "gather", "is read-only"},
     {"beyond", "gather", "wrote beside a tensor"},
     {"much_scratch", "gather", "bytes of scratch, its plan says"},
     {"beside_scratch", "gather", "wrote beside its scratch"},
@@ -181,9 +182,32 @@ TEST(Board, RefusesWhatNoCollectiveTakes) {
   EXPECT_NE(problem(inside, part), "");
   inside.rank = 1;
   EXPECT_EQ(problem(inside, part), "");
+  Post wide = post_of("reduce_scatter", four, Buffer(SHALE_F64, 2));
+  EXPECT_EQ(problem(wide, part), "");
+  wide.choice = SHALE_MAX;
+  EXPECT_NE(problem(wide, part), "");
   Post strided = post_of("all_reduce", two, two);
   strided.recv.strides[0] = 2;
   EXPECT_NE(problem(strided, part), "");
+}
+
+TEST(Tensors, AreRefusedAsTheRealHostDoes) {
+  const Buffer four(SHALE_F32, 4);
+  const auto wrong = [&](auto&& change) {
+    shale_tensor t = four.tensor();
+    change(t);
+    return problem(t, true);
+  };
+  EXPECT_EQ(wrong([](auto&) {}), "");
+  EXPECT_NE(wrong([](auto& t) { t.read_only = 1; }), "");
+  EXPECT_NE(wrong([](auto& t) { t.struct_size = 0; }), "");
+  EXPECT_NE(wrong([](auto& t) { t.ndim = 9; }), "");
+  EXPECT_NE(wrong([](auto& t) { t.dtype = SHALE_F4_E2M1; }), "");
+  EXPECT_NE(wrong([](auto& t) { t.device_type = SHALE_DEVICE_CUDA; }), "");
+  EXPECT_NE(wrong([](auto& t) { t.shape[0] = -1; }), "");
+  EXPECT_NE(wrong([](auto& t) { t.data = nullptr; }), "");
+  EXPECT_NE(wrong([](auto& t) { t.data = static_cast<char*>(t.data) + 1; }), "");
+  EXPECT_NE(wrong([](auto& t) { t.strides[0] = 2; }), "");
 }
 
 TEST(Board, EndsAWaitForARankThatNeverComes) {
@@ -248,6 +272,22 @@ TEST(Math, ReadsNoOperandWhoseFactorIsZero) {
     x.set(0, 1);
     EXPECT_EQ(m.axpby(m.ctx, lane, 2, &xt, 1, &yt), nullptr);
     EXPECT_EQ(values(y), (std::vector<double>{2, 6}));
+    return nullptr;
+  });
+}
+
+TEST(Math, RefusesIntegersAndOperandsThatOverlap) {
+  on_two_ranks([](Rank& r, shale_lane* lane) -> shale_status* {
+    const auto& m = r.math;
+    const Buffer x = numbers(SHALE_F32, {1, 2, 3}), bytes = numbers(SHALE_I8, {1, 2, 3});
+    const auto all = x.tensor(), low = shale_range(&all, 0, 2), high = shale_range(&all, 1, 2), i = bytes.tensor();
+    EXPECT_EQ(r.host.take(m.copy(m.ctx, lane, &all, &i)).code, 0u);  // widens
+    EXPECT_EQ(r.host.take(m.copy(m.ctx, lane, &i, &all)).code, SHALE_BAD_ARGUMENT);
+    EXPECT_EQ(r.host.take(m.copy(m.ctx, lane, &low, &high)).code, SHALE_BAD_ARGUMENT);
+    EXPECT_EQ(r.host.take(m.axpby(m.ctx, lane, 1, &i, 1, &all)).code, SHALE_BAD_ARGUMENT);
+    EXPECT_EQ(r.host.take(m.axpby(m.ctx, lane, 1, &low, 1, &high)).code, SHALE_BAD_ARGUMENT);
+    EXPECT_EQ(r.host.take(m.axpby(m.ctx, lane, 1, &all, 1, &all)).code, 0u);  // in place
+    r.running(lane)->refused.clear();
     return nullptr;
   });
 }
