@@ -1,14 +1,17 @@
 // full_shard: every unit split over all ranks, gathered for its forward and again for its backward (ZeRO stage 3).
-#include "shale/plugin.hpp"
+#include "shale/units.hpp"
 
 using namespace shale::sdk;
 
 class FullShard : public Sharding {
  public:
-  static constexpr Info info{
-      .id = "full_shard",
-      .version = "0.1.0",
-      .summary = "weights, gradients and optimizer state split over all ranks (FULL_SHARD, ZeRO stage 3)"};
+  static constexpr Info info{.id = "full_shard",
+                             .version = "0.1.0",
+                             .summary =
+                                 "weights, gradients and optimizer state split over all ranks; elsewhere FSDP1 "
+                                 "FULL_SHARD, FSDP2 reshard_after_forward=True, DeepSpeed stage 3, Megatron "
+                                 "optim_grads_params; with reshard_size FSDP2 reshard_after_forward=k, "
+                                 "DeepSpeed hpZ"};
   static constexpr shale_option options[] = {
       integer("prefetch", "1", {"0", "8", "units"}, "gathers under way ahead of the unit that computes"),
       integer("align", "64", {"1", "65536", "elements"}, "shard boundaries are multiples of this"),
@@ -18,33 +21,46 @@ class FullShard : public Sharding {
       integer("weight_slots", "0", {"0", "1024", "slots"},
               "buffers for gathered weights that layers take turns in; 0 = prefetch + 1, more spare gathers"),
       integer("grad_slots", "0", {"0", "1024", "slots"}, "buffers for whole gradients of a unit; 0 = 2"),
+      integer("reshard_size", "0", {"0", "65536", "ranks"},
+              "consecutive ranks that keep a layer's weights in pieces between its uses and gather later ones among "
+              "themselves; must divide the number of ranks. 0 or all of them = keep nothing, 1 = keep whole weights"),
+      integer("min_shard_numel", "0", {"0", "1000000000000", "elements"},
+              "units with fewer elements stay whole on every rank, so that they need no gather; 0 = none"),
+      integer("layers_per_gather", "1", {"1", "8", "layers"},
+              "layers that are gathered, computed and reduced together: fewer and larger messages, larger slots"),
   };
   using Sharding::Sharding;
 
-  void plan(const shale_model& model, const shale_topology&, ShardingPlan to) override {
-    const auto weight_slots = config.count("weight_slots"), least = config.count("prefetch") + 1;
-    if (weight_slots != 0 && weight_slots < least)
-      throw bad_option("weight_slots", "must be 0 or at least prefetch + 1 = " + std::to_string(least) + " (got " +
+  void plan(const shale_model& model, const shale_topology& topology, ShardingPlan to) override {
+    const auto weight_slots = config.count("weight_slots"), fewest = config.count("prefetch") + 1;
+    if (weight_slots != 0 && weight_slots < fewest)
+      throw bad_option("weight_slots", "must be 0 or at least prefetch + 1 = " + std::to_string(fewest) + " (got " +
                                            std::to_string(weight_slots) + ")");
     SHALE_VAR(shale_unit_plan, u);
     u.shard_group = SHALE_GROUP_WORLD;
+    u.reshard_group = reshard_group(topology, to);
     u.reduce_at = config.text("reduce_at") == "boundary" ? SHALE_AT_BOUNDARY : SHALE_AT_MICRO_STEP;
     u.prefetch = config.count("prefetch");
     u.align = config.count("align");
+    const auto least = static_cast<std::uint64_t>(config.integer("min_shard_numel"));
     for (std::uint32_t k = 0; k < model.n_units; ++k) {
-      const bool keep = k == shale_last_unit(&model) || lends(*model.units[k]);
-      u.reshard_group = keep ? SHALE_GROUP_SELF : SHALE_GROUP_WORLD;
-      to.unit(k, u);
+      auto mine = u;
+      if (k == shale_last_unit(&model) || lends(*model.units[k])) mine.reshard_group = SHALE_GROUP_SELF;
+      mine.join = joins(model, k, config.count("layers_per_gather"));
+      if (model.units[k]->numel < least) keep_whole(mine);
+      to.unit(k, mine);
     }
     to.slots(weight_slots, config.count("grad_slots"));
   }
 
  private:
-  // Another unit uses one of its parameters too (a tied head), so its weights must stay from the first use to the last.
-  static bool lends(const shale_unit& unit) {
-    for (std::uint32_t k = 0; k < unit.n_params; ++k)
-      if (unit.params[k]->flags & SHALE_PARAM_TIED) return true;
-    return false;
+  std::uint32_t reshard_group(const shale_topology& topology, ShardingPlan& to) const {
+    const auto size = config.count("reshard_size");
+    if (size == 0) return SHALE_GROUP_WORLD;
+    if (topology.world % size != 0)
+      throw bad_option("reshard_size", "must divide the number of ranks, " + std::to_string(topology.world) + " (got " +
+                                           std::to_string(size) + ")");
+    return to.blocks(size);
   }
 };
 SHALE_PLUGIN(FullShard)

@@ -1,5 +1,5 @@
 // hybrid_shard: full_shard inside groups of ranks that are near each other, replicas across the groups.
-#include "shale/plugin.hpp"
+#include "shale/units.hpp"
 
 using namespace shale::sdk;
 
@@ -7,7 +7,9 @@ class HybridShard : public Sharding {
  public:
   static constexpr Info info{.id = "hybrid_shard",
                              .version = "0.1.0",
-                             .summary = "full_shard inside a node, replicas across nodes (HYBRID_SHARD, HSDP)"};
+                             .summary =
+                                 "full_shard inside a node, replicas across nodes; elsewhere HSDP, FSDP1 "
+                                 "HYBRID_SHARD, FSDP2 reshard_after_forward=True on a 2-D mesh"};
   static constexpr shale_option options[] = {
       integer("shard_size", "0", {"0", "65536", "ranks"},
               "consecutive ranks that split the model; must divide the world. 0 = the ranks of a node"),
@@ -21,38 +23,38 @@ class HybridShard : public Sharding {
       integer("weight_slots", "0", {"0", "1024", "slots"},
               "buffers for gathered weights that layers take turns in; 0 = prefetch + 1, more spare gathers"),
       integer("grad_slots", "0", {"0", "1024", "slots"}, "buffers for whole gradients of a unit; 0 = 2"),
+      integer("min_shard_numel", "0", {"0", "1000000000000", "elements"},
+              "units with fewer elements stay whole on every rank, so that they need no gather; 0 = none"),
+      integer("layers_per_gather", "1", {"1", "8", "layers"},
+              "layers that are gathered, computed and reduced together: fewer and larger messages, larger slots"),
   };
   using Sharding::Sharding;
 
   void plan(const shale_model& model, const shale_topology& topology, ShardingPlan to) override {
-    const auto weight_slots = config.count("weight_slots"), least = config.count("prefetch") + 1;
-    if (weight_slots != 0 && weight_slots < least)
-      throw bad_option("weight_slots", "must be 0 or at least prefetch + 1 = " + std::to_string(least) + " (got " +
+    const auto weight_slots = config.count("weight_slots"), fewest = config.count("prefetch") + 1;
+    if (weight_slots != 0 && weight_slots < fewest)
+      throw bad_option("weight_slots", "must be 0 or at least prefetch + 1 = " + std::to_string(fewest) + " (got " +
                                            std::to_string(weight_slots) + ")");
     const auto size = shard_size(topology);
     SHALE_VAR(shale_unit_plan, u);
-    u.shard_group = to.blocks(size);
+    u.shard_group = u.reshard_group = to.blocks(size);
     u.replica_group = to.strides(size);
     u.reduce_at = config.text("reduce_at") == "boundary" ? SHALE_AT_BOUNDARY : SHALE_AT_MICRO_STEP;
     u.replica_at = config.text("replica_at") == "boundary" ? SHALE_AT_BOUNDARY : SHALE_AT_MICRO_STEP;
     u.prefetch = config.count("prefetch");
     u.align = config.count("align");
+    const auto least = static_cast<std::uint64_t>(config.integer("min_shard_numel"));
     for (std::uint32_t k = 0; k < model.n_units; ++k) {
-      const bool keep = k == shale_last_unit(&model) || lends(*model.units[k]);
-      u.reshard_group = keep ? SHALE_GROUP_SELF : u.shard_group;
-      to.unit(k, u);
+      auto mine = u;
+      if (k == shale_last_unit(&model) || lends(*model.units[k])) mine.reshard_group = SHALE_GROUP_SELF;
+      mine.join = joins(model, k, config.count("layers_per_gather"));
+      if (model.units[k]->numel < least) keep_whole(mine);
+      to.unit(k, mine);
     }
     to.slots(weight_slots, config.count("grad_slots"));
   }
 
  private:
-  // Another unit uses one of its parameters too (a tied head), so its weights must stay from the first use to the last.
-  static bool lends(const shale_unit& unit) {
-    for (std::uint32_t k = 0; k < unit.n_params; ++k)
-      if (unit.params[k]->flags & SHALE_PARAM_TIED) return true;
-    return false;
-  }
-
   std::uint32_t shard_size(const shale_topology& topology) const {
     const auto asked = config.count("shard_size"), size = asked == 0 ? topology.node_size : asked;
     if (size == 0) throw bad_option("shard_size", "must be given: the nodes have different numbers of ranks");

@@ -5,8 +5,11 @@ using namespace shale::sdk;
 
 class NoShard : public Sharding {
  public:
-  static constexpr Info info{
-      .id = "no_shard", .version = "0.1.0", .summary = "everything on every rank, gradients summed (DDP, NO_SHARD)"};
+  static constexpr Info info{.id = "no_shard",
+                             .version = "0.1.0",
+                             .summary =
+                                 "everything on every rank, gradients summed; elsewhere DDP, FSDP1 NO_SHARD, "
+                                 "DeepSpeed stage 0, Megatron no_shard"};
   static constexpr shale_option options[] = {
       choice("reduce_at", "boundary", "micro_step|boundary",
              "when gradients are summed over the ranks: after each micro-step, or once at the last one of a step"),

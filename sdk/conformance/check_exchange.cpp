@@ -15,11 +15,14 @@ bool is_declared(const shale_desc& d, const std::string& id) {
   return false;
 }
 
-Problems table_problems(const World& w, const shale_desc& d) {
+// Under its default options a plugin answers what it declares; others may leave an optional interface without use.
+Problems table_problems(const World& w, const shale_desc& d, bool defaults) {
   const auto *x = w.exchange(), *nothing = static_cast<const shale_exchange*>(nullptr);
   const auto* o = w.outer();
-  if (is_declared(d, SHALE_EXCHANGE) != (x != nullptr)) return {"exchange/1 is declared and not answered, or hidden"};
-  if (is_declared(d, SHALE_OUTER) != (o != nullptr)) return {"outer/1 is declared and not answered, or hidden"};
+  if (x != nullptr ? !is_declared(d, SHALE_EXCHANGE) : defaults && is_declared(d, SHALE_EXCHANGE))
+    return {"exchange/1 is declared and not answered, or hidden"};
+  if (o != nullptr ? !is_declared(d, SHALE_OUTER) : defaults && is_declared(d, SHALE_OUTER))
+    return {"outer/1 is declared and not answered, or hidden"};
   if (x != nothing && !SHALE_HAS(x, step_end)) return {"the table of exchange/1 is shorter than ABI 0.1's"};
   if (x != nothing && !x->gather && !x->reduce && !x->replicate) return {"exchange/1 has no hook"};
   if (o != nullptr && !SHALE_HAS(o, apply)) return {"the table of outer/1 is shorter than ABI 0.1's"};
@@ -101,7 +104,7 @@ Problems clean_step(World& w, const Moment& m, double tolerance) {
 
 Problems check_hooks(const Subject& subject) {
   return each_world(subject, [&](World& w) {
-    Problems out = table_problems(w, w.rank(0).plugin->desc());
+    Problems out = table_problems(w, w.rank(0).plugin->desc(), subject.given.empty());
     return out.empty() ? plan_problems(w) : out;
   });
 }

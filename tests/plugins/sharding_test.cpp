@@ -1,49 +1,10 @@
 // The built-in strategies: the numbers of their plans for worlds, models and options.
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
-#include "plans.h"
-#include "plugin_files.h"
+#include "sharding_plans.h"
 
 namespace shale {
 namespace {
 
-using namespace conform;
-
 constexpr std::uint32_t kWorlds[] = {1, 2, 3, 8};
-
-struct Asked {
-  Answer answer;
-  ShardingAnswer plan;
-};
-
-Asked ask_for(const std::string& name, const Given& given, const ModelShape& shape, std::uint32_t world,
-              std::uint32_t node_size = 4) {
-  FakeHost host;
-  const Library library(plugin_file(name));
-  const Instance plugin(library, SHALE_KIND_SHARDING, host, given);
-  const FakeModel model(shape);
-  const FakeTopology topology(world, node_size);
-  Asked asked;
-  asked.answer = ask(plugin, {model, topology}, asked.plan);
-  EXPECT_EQ(host.live(), 0);
-  if (asked.answer.code == 0) {
-    EXPECT_THAT(problems(asked.plan, model), testing::IsEmpty());
-  }
-  return asked;
-}
-
-std::vector<std::uint32_t> reshard_groups(const ShardingAnswer& plan) {
-  std::vector<std::uint32_t> groups;
-  for (auto& u : plan.units) groups.push_back(u->reshard_group);
-  return groups;
-}
-
-std::vector<std::uint32_t> all(std::uint32_t world) {
-  std::vector<std::uint32_t> ranks(world);
-  for (std::uint32_t rank = 0; rank < world; ++rank) ranks[rank] = rank;
-  return ranks;
-}
 
 TEST(NoShard, EveryRankHoldsEverythingAndSumsOverAll) {
   for (auto world : kWorlds) {
@@ -83,8 +44,6 @@ TEST(FullShard, SplitsEveryUnitOverAllRanks) {
     }
   }
 }
-
-constexpr std::uint32_t kSelf = SHALE_GROUP_SELF, kWorld = SHALE_GROUP_WORLD;
 
 TEST(FullShard, TheLastUnitKeepsItsWeights) {
   const auto asked = ask_for("sharding_full_shard", {}, {.layers = 3}, 2);

@@ -49,7 +49,8 @@ class TrafficTest(hosts_run.HostsTest):
         changes["sharding__plugin"] = plugin
         with self.subTest(name):
             crossing, staying, losses = self.measure(on, job.per_host, name, how, **changes)
-            out, back = step_bytes(plugin, job, self.sizes, **formula)
+            of = "full_shard with pieces" if "sharding__options__reshard_size" in changes else plugin
+            out, back = step_bytes(of, job, self.sizes, **formula)
             self.hold(crossing, out, bound, f"{name} between hosts")
             self.hold(staying, back, BIG_FRAMES, f"{name} inside hosts")
             self.assertEqual(losses, self.on_one_host(job, **changes))
@@ -77,6 +78,8 @@ class TrafficTest(hosts_run.HostsTest):
             twice = {"training__global_batch_size": 16, "reductions": 2}
             self.expect(on, "hybrid_shard_zero2", **twice)
             self.expect(on, "hybrid_shard_zero2", sharding__options__replica_at="micro_step", replica_sums=2, **twice)
+            self.expect(on, "full_shard", by_rank, sharding__options__reshard_size=2)
+            self.expect(on, "mics", sharding__options__shard_size=4)
 
     def test_four_hosts_of_one_rank(self):
         with Hosts(4, mtu=1500, real_frames=True) as on:

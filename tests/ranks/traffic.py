@@ -49,9 +49,23 @@ class Job:
 def plan_of(plugin, job):
     """(shard groups, replica groups, whether layers are gathered again for their backward)."""
     return {"no_shard": (job.alone, job.all, False), "full_shard": (job.all, job.alone, True),
+            "full_shard with pieces": (job.all, job.alone, True),
             "shard_grad_op": (job.all, job.alone, False), "zero1": (job.all, job.alone, False),
             "zero2": (job.all, job.alone, False), "hybrid_shard": (job.blocks, job.strides, True),
-            "hybrid_shard_zero2": (job.blocks, job.strides, False)}[plugin]
+            "hybrid_shard_zero2": (job.blocks, job.strides, False), "mics": (job.all, job.alone, True)}[plugin]
+
+
+def gathers(plugin, job, shards, piece):
+    """(crossing, staying) bytes of a unit's first gather in a step and of a later one. mics over all hosts: pieces
+    cross between ranks of equal place, then each host spreads what it got. Kept pieces: later ones stay in a host."""
+    plain = job.pairs(shards, piece)
+    if plugin == "mics":
+        levels = [job.pairs(job.strides, piece), job.pairs(job.blocks, piece * len(job.blocks))]
+        both = tuple(map(sum, zip(*levels)))
+        return both, both
+    if plugin == "full_shard with pieces":
+        return plain, job.pairs(job.blocks, piece * len(job.blocks))
+    return plain, plain
 
 
 def step_bytes(plugin, job, sizes, gather=4, reduce=4, reductions=1, replica_sums=1):
@@ -64,7 +78,8 @@ def step_bytes(plugin, job, sizes, gather=4, reduce=4, reductions=1, replica_sum
     for unit, size in enumerate(sizes):
         chunk = size if ways == 1 else (-(-size // ways) + ALIGN - 1) // ALIGN * ALIGN
         again = twice and 0 < unit <= layers - slots
-        for out, back in ([job.pairs(shards, chunk * gather)] * (1 + again) + [job.pairs(shards, chunk * reduce)] * reductions +
+        first, later = gathers(plugin, job, shards, chunk * gather)
+        for out, back in ([first] + [later] * again + [job.pairs(shards, chunk * reduce)] * reductions +
                           [job.ring(replicas, chunk * reduce)] * replica_sums):
             crossing, staying = crossing + out, staying + back
     return crossing, staying

@@ -104,6 +104,23 @@ class Plugins(tool.RunTest):
         listed = {(d["kind"], d["id"]) for f in files for d in f["descriptors"]}
         self.assertLessEqual(self.BUILT_IN, listed)
 
+    def test_list_tells_the_names_elsewhere(self):
+        elsewhere = {
+            "no_shard": ["DDP", "NO_SHARD", "DeepSpeed stage 0", "Megatron no_shard"],
+            "full_shard": ["FSDP1 FULL_SHARD", "FSDP2 reshard_after_forward=True", "stage 3", "optim_grads_params",
+                           "hpZ"],
+            "shard_grad_op": ["FSDP1 SHARD_GRAD_OP", "FSDP2 reshard_after_forward=False"],
+            "zero1": ["DeepSpeed stage 1", "OSS", "ZeroRedundancyOptimizer", "Megatron optim"],
+            "zero2": ["DeepSpeed stage 2", "ShardedDataParallel", "optim_grads"],
+            "hybrid_shard": ["HSDP", "FSDP1 HYBRID_SHARD", "2-D mesh"],
+            "hybrid_shard_zero2": ["_HYBRID_SHARD_ZERO2", "reshard_after_forward=False on a 2-D mesh"],
+            "mics": ["DeepSpeed MiCS", "mics_shard_size"],
+        }
+        lines = {tuple(line.split()[:2]): line for line in self.shale("plugin", "list").stdout.splitlines()}
+        for name, words in elsewhere.items():
+            for word in words:
+                self.assertIn(word, lines["sharding", name])
+
     def test_info(self):
         done = self.shale("plugin", "info", "bf16_mixed")
         self.assertEqual(done.returncode, 0, done.stderr)
