@@ -90,7 +90,12 @@ void Reporter::write_metrics(const Run& run, const StepReport& r) {
   const auto traffic = run.engine->traffic();
   const auto counts = run.engine->counts();
   std::int64_t sent = 0, calls = 0;
-  for (auto& op : traffic.ops) sent += op.bytes, calls += op.calls;
+  nlohmann::ordered_json by_kind = nlohmann::ordered_json::object();
+  for (std::size_t i = 0; i < kOps; ++i) {
+    const auto& op = traffic.ops[i];
+    sent += op.bytes, calls += op.calls;
+    if (op.calls > 0) by_kind[op_name(static_cast<Op>(i))] = {{"calls", op.calls}, {"bytes", op.bytes}};
+  }
   const nlohmann::ordered_json line{{"step", r.step},
                                     {"loss", r.loss},
                                     {"grad_norm", r.grad_norm},
@@ -104,6 +109,7 @@ void Reporter::write_metrics(const Run& run, const StepReport& r) {
                                     {"reductions", counts.reductions},
                                     {"collectives", calls},
                                     {"sent_bytes", sent},
+                                    {"traffic", by_kind},
                                     {"comm_wait_seconds", traffic.waited},
                                     {"loss_scale", run.scaler->scale()},
                                     {"cpu_seconds", cpu_seconds()},

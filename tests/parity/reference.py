@@ -46,7 +46,7 @@ class Training:
     weight_decay: float = 0.1
     max_norm: float = 1.0
     dtype: torch.dtype = torch.float64
-    bf16: bool = False  # FSDP2 mixed precision: bf16 parameters and compute, fp32 reduce
+    bf16: bool = False  # bf16 parameters and compute, fp32 masters and reductions
     frozen: tuple = ()  # prefixes of parameter names
 
 
@@ -167,27 +167,55 @@ def batches(tokens, training, step, rank, world):
         yield window[:, :-1], window[:, 1:]
 
 
-def wrap(model, kind, training):
-    """kind: single | ddp | fsdp2 | hsdp (shard groups of two), the last two also with _keep: no second gather."""
-    if kind == "single":
-        return model
-    if kind == "ddp":
-        return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+class Bf16(nn.Module):
+    """Mixed precision in one process: the model computes with bf16 copies of fp32 masters."""
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, ids):
+        copies = {name: p.to(torch.bfloat16) for name, p in self.module.named_parameters()}
+        return torch.func.functional_call(self.module, copies, ids)
+
+
+def wrap_fsdp1(model, training):
+    from torch.distributed.fsdp import FullyShardedDataParallel, MixedPrecision, ShardingStrategy
+    from torch.distributed.fsdp.wrap import ModuleWrapPolicy
+    policy = MixedPrecision(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if training.bf16 else None
+    return FullyShardedDataParallel(model, sharding_strategy=ShardingStrategy.NO_SHARD, mixed_precision=policy,
+                                    auto_wrap_policy=ModuleWrapPolicy({Layer}), use_orig_params=True,
+                                    device_id=torch.device("cpu"))
+
+
+def wrap_fsdp2(model, kind, training):
+    """_keep: no second gather; _inside2: the second gather is of groups of two; _pairs: two layers are one unit."""
     from torch.distributed.fsdp import FSDPModule, MixedPrecisionPolicy, fully_shard
     policy = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32) if training.bf16 \
         else MixedPrecisionPolicy()
-    how = {"mp_policy": policy, "reshard_after_forward": not kind.endswith("_keep")}
+    reshard = 2 if kind.endswith("_inside2") else not kind.endswith("_keep")
+    how = {"mp_policy": policy, "reshard_after_forward": reshard}
     if kind.startswith("hsdp"):
         from torch.distributed.device_mesh import init_device_mesh
         names = ("replicate", "shard")
         how["mesh"] = init_device_mesh("cpu", (dist.get_world_size() // 2, 2), mesh_dim_names=names)
-    for layer in model.model.layers:
-        fully_shard(layer, **how)
+    layers = list(model.model.layers)
+    for unit in [layers[i:i + 2] for i in range(0, len(layers), 2)] if kind.endswith("_pairs") else layers:
+        fully_shard(unit, **how)
     fully_shard(model, **how)
     for module in model.modules():
         if isinstance(module, FSDPModule):
             module.set_force_sum_reduction_for_comms(True)
     return model
+
+
+def wrap(model, kind, training):
+    """kind: single | ddp | zero1 (DDP, optimizer split) | fsdp1 (NO_SHARD) | fsdp2 | hsdp (groups of 2)."""
+    if kind == "single":
+        return Bf16(model) if training.bf16 else model
+    if kind in ("ddp", "zero1"):
+        assert not training.bf16, "DDP keeps no masters"
+        return nn.parallel.DistributedDataParallel(model, gradient_as_bucket_view=True)
+    return wrap_fsdp1(model, training) if kind == "fsdp1" else wrap_fsdp2(model, kind, training)
 
 
 def train_step(model, optimizer, training, parts, world):
@@ -217,9 +245,12 @@ def build(shape, weights, training, kind):
     for name, p in model.named_parameters():
         p.requires_grad_(not name.startswith(training.frozen) if training.frozen else True)
     model = wrap(model, kind, training)
-    optimizer = torch.optim.AdamW([p for p in model.parameters() if p.requires_grad], lr=training.lr,
-                                  betas=training.betas, eps=training.eps, weight_decay=training.weight_decay)
-    return model, optimizer
+    trained = [p for p in model.parameters() if p.requires_grad]
+    how = {"lr": training.lr, "betas": training.betas, "eps": training.eps, "weight_decay": training.weight_decay}
+    if kind == "zero1":
+        from torch.distributed.optim import ZeroRedundancyOptimizer
+        return model, ZeroRedundancyOptimizer(trained, torch.optim.AdamW, **how)
+    return model, torch.optim.AdamW(trained, **how)
 
 
 def run(kind, shape, training, weights, tokens, rank=0, world=1):
@@ -232,7 +263,7 @@ def run(kind, shape, training, weights, tokens, rank=0, world=1):
     final = {}
     for name, p in model.named_parameters():
         full = p.full_tensor() if hasattr(p, "full_tensor") else p
-        final[name.removeprefix("module.")] = full.detach().clone()
+        final[name.replace("_fsdp_wrapped_module.", "").removeprefix("module.")] = full.detach().clone()
     return losses, norms, final
 
 

@@ -1,14 +1,18 @@
 """Runs the shale binary and reads what it leaves: metrics and snapshots."""
 import glob
+import itertools
 import json
 import os
 import re
+import socket
 import subprocess
 
 import torch
 from safetensors import safe_open
 
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+USER = [] if os.geteuid() == 0 else ["--user", "--map-root-user"]
+PORTS = itertools.count(20000 + os.getpid() % 10000)
 SHALE = os.environ.get("SHALE_BINARY", os.path.join(ROOT, "build", "shale"))
 
 
@@ -34,14 +38,54 @@ def environment():
     return clean
 
 
-def train(folder, settings, nproc, limit=300, check=True):
-    """Trains; returns the finished process. The run folder is <folder>/run."""
+def can_name_hosts():
+    """May this user give a process a host name of its own? Two of them on one machine are two hosts to shale."""
+    return subprocess.run(["unshare", *USER, "--uts", "hostname", "test"], capture_output=True).returncode == 0
+
+
+def free_port():
+    """Outside the range that the kernel gives to connections, so that nobody takes it in between."""
+    for port in PORTS:
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
+
+
+def train_on_hosts(command, hosts, limit):
+    """As many launchers as hosts, each under a host name of its own; the first that failed, or the first."""
+    shared = {"PET_NNODES": str(hosts), "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()),
+              "GLOO_SOCKET_IFNAME": "lo"}
+    named = ["unshare", *USER, "--uts", "sh", "-c", 'hostname "$0" && exec "$@"']
+    runs = []
+    for n in range(hosts):
+        mine = environment() | shared | {"PET_NODE_RANK": str(n)}
+        runs.append(subprocess.Popen([*named, f"host{n}", *command], env=mine, stdout=subprocess.PIPE,
+                                     stderr=subprocess.STDOUT, text=True))
+    try:
+        done = []
+        for run in runs:
+            output, _ = run.communicate(timeout=limit)
+            done.append(subprocess.CompletedProcess(run.args, run.returncode, output, ""))
+    finally:
+        for run in runs:
+            run.kill()
+    return next((d for d in done if d.returncode != 0), done[0])
+
+
+def train(folder, settings, nproc, limit=300, check=True, hosts=1):
+    """Trains on nproc ranks of each host; returns the finished process. The run folder is <folder>/run."""
     os.makedirs(folder, exist_ok=True)
     config = os.path.join(folder, "run.toml")
     settings = {"job.dump_folder": os.path.join(folder, "run"), **settings}
     write_config(config, settings)
-    done = subprocess.run([SHALE, "train", config, "--nproc", str(nproc)], capture_output=True, text=True,
-                          timeout=limit, env=environment())
+    command = [SHALE, "train", config, "--nproc", str(nproc)]
+    if hosts == 1:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=limit, env=environment())
+    else:
+        done = train_on_hosts(command, hosts, limit)
     if check and done.returncode != 0:
         output = done.stdout + done.stderr
         raise AssertionError(f"shale train {config} --nproc {nproc}: exit {done.returncode}\n{output}")

@@ -148,8 +148,8 @@ class WhatARunLeaves(tool.RunTest):
                          ["checkpoints", "config.toml", "metrics.jsonl", "plugins.json"])
         row = run.rows[-1]
         for key in ("step", "loss", "grad_norm", "lr", "tokens", "seconds", "skipped", "peak_rss_bytes",
-                    "peak_tensor_bytes", "gathers", "reductions", "collectives", "sent_bytes", "comm_wait_seconds",
-                    "loss_scale"):
+                    "peak_tensor_bytes", "gathers", "reductions", "collectives", "sent_bytes", "traffic",
+                    "comm_wait_seconds", "loss_scale"):
             self.assertIn(key, row)
         self.assertEqual((row["step"], row["tokens"], row["skipped"]), (4, 2 * 2 * 16, False))
         self.assertGreater(row["peak_rss_bytes"], 1 << 20)

@@ -51,7 +51,7 @@ ParameterPrecision all(at::ScalarType t) { return {t, t, t, t, t, t, t}; }
 Trainer::Trainer(World& world, const Case& c, const ParameterPrecision& row)
     : Trainer(world, c, table_of(mini_model(c.model).info, row)) {}
 
-Trainer::Trainer(World& w, const Case& of, const PrecisionTable& rows)
+Trainer::Trainer(World& w, const Case& of, const PrecisionTable& rows, const GroupMaker& groups)
     : world(w), c(of), model(mini_model(c.model)), plan(make_plan(c, model.info)), table(rows) {
   validate(table, model.info);
   Topology topology;
@@ -59,7 +59,7 @@ Trainer::Trainer(World& w, const Case& of, const PrecisionTable& rows)
   validate(plan, model.info, topology);
   join_units(model, table, plan);
   engine = std::make_unique<Engine>(
-      model, table, plan, [&](const Partition& p, const std::string& n) { return world.group(p, n); },
+      model, table, plan, groups ? groups : [&](const Partition& p, const std::string& n) { return world.group(p, n); },
       EngineOptions{world.rank(), c.micro_steps, c.checkpoint, at::kCPU});
   const auto weights = mini_weights(model);
   engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
@@ -67,7 +67,7 @@ Trainer::Trainer(World& w, const Case& of, const PrecisionTable& rows)
   });
 }
 
-double Trainer::step(int index) {
+double Trainer::step(int index, const std::function<void()>& before_update) {
   const int per_step = world.size() * c.micro_steps;
   double tokens = 0, loss = 0;
   for (int k = 0; k < per_step; ++k) tokens += static_cast<double>(mini_batch(index * per_step + k).n_targets);
@@ -76,6 +76,7 @@ double Trainer::step(int index) {
     loss += engine->forward_backward(mini_batch(index * per_step + m * world.size() + world.rank()), 1 / tokens,
                                      m + 1 == c.micro_steps);
   engine->end_step();
+  before_update();
   at::NoGradGuard off;
   for (auto& s : engine->shards())
     if (s.grad.defined()) s.master.sub_(s.grad, kRate);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 
@@ -35,8 +36,10 @@ ParameterPrecision all(at::ScalarType);
 
 struct Trainer {
   Trainer(World&, const Case&, const ParameterPrecision& row = all(at::kDouble));
-  Trainer(World&, const Case&, const PrecisionTable&);
-  double step(int index);  // the mean loss over all ranks
+  Trainer(World&, const Case&, const PrecisionTable&, const GroupMaker& = {});
+  // The mean loss over all ranks. before_update is called when gradients are in the shards.
+  double step(
+      int index, const std::function<void()>& before_update = [] {});
   Parameters weights();
 
   World& world;
