@@ -15,6 +15,15 @@ void wait_all(Works& works) {
   works.clear();
 }
 
+Traffic& Traffic::operator+=(const Traffic& more) {
+  for (std::size_t i = 0; i < kOps; ++i) {
+    ops[i].calls += more.ops[i].calls;
+    ops[i].bytes += more.ops[i].bytes;
+  }
+  waited += more.waited;
+  return *this;
+}
+
 const char* op_name(Op op) {
   static constexpr std::array<const char*, kOps> kNames = {"all_gather", "reduce_scatter", "all_reduce", "broadcast",
                                                            "barrier",    "all_to_all",     "send",       "recv"};

@@ -43,6 +43,7 @@ struct Traffic {
   double waited = 0;  // seconds spent in wait()
   const Count& operator[](Op op) const { return ops[static_cast<std::size_t>(op)]; }
   Count& operator[](Op op) { return ops[static_cast<std::size_t>(op)]; }
+  Traffic& operator+=(const Traffic&);
 };
 
 class Group {

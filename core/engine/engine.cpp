@@ -22,11 +22,13 @@ void Engine::initialise(const Values& values) {
         s.master.narrow(0, r.shard_begin + done, n).copy_(values(*piece.parameter, begin, begin + n));
       }
     }
+  hooks_.states().fill();
   weights_changed();
 }
 
 void Engine::weights_changed() {
   at::NoGradGuard off;
+  hooks_.now.purpose = Purpose::update;
   weights_.invalidate(weight_slots_);
   for (std::size_t u = 0; u < units_.size(); ++u)
     if (plan_.units[u].gather_at == GatherAt::after_update) weights_.prefetch(units_[u]);
@@ -60,6 +62,7 @@ at::Tensor Engine::run(std::size_t position, const ModelInput& input, const at::
 
 at::Tensor Engine::forward(const ModelInput& input, std::vector<Segment>* tape) {
   for (auto& slot : weight_slots_) slot.busy = false;  // an error may have left one so
+  hooks_.now.purpose = tape ? Purpose::forward : Purpose::evaluation;
   at::Tensor h;
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     before(i, +1);
@@ -80,6 +83,7 @@ at::Tensor Engine::forward(const ModelInput& input, std::vector<Segment>* tape) 
 
 void Engine::backward(std::vector<Segment>& tape, const ModelInput& input, const at::Tensor& seed) {
   at::Tensor grad = seed;
+  hooks_.now.purpose = Purpose::backward;
   for (; !tape.empty(); tape.pop_back()) {
     auto& s = tape.back();
     auto& p = positions_[s.position];
@@ -107,13 +111,16 @@ void Engine::close(int unit) {
   gradients_.close(units_[unit], unit, last_micro_step_);
 }
 
-void Engine::begin_step() {
+void Engine::begin_step(std::int64_t step, double grad_scale, bool after_skip) {
+  hooks_.now.after_skip = after_skip;
+  hooks_.now.step = step, hooks_.now.grad_scale = grad_scale, hooks_.now.micro_step = -1;
   gradients_.abandon(units_, grad_slots_);  // of a step that ended in an error
   gradients_.begin_step(units_);
 }
 
 double Engine::forward_backward(const Batch& batch, double seed, bool last) {
   last_micro_step_ = last;
+  hooks_.now.last = last, ++hooks_.now.micro_step;
   const ModelInput input{batch.tokens.to(options_.device), batch.targets.to(options_.device)};
   std::vector<Segment> tape;
   tape.reserve(positions_.size());
@@ -131,6 +138,15 @@ double Engine::forward_backward(const Batch& batch, double seed, bool last) {
 
 void Engine::end_step() { gradients_.finish(grad_slots_); }
 
+void Engine::conclude(bool skipped) { hooks_.step_end(skipped); }
+
+bool Engine::outer_step() {
+  at::NoGradGuard off;
+  return hooks_.outer_step(units_);
+}
+
+void Engine::drain() { hooks_.drain(); }
+
 double Engine::evaluate(const Batch& batch) {
   at::NoGradGuard off;
   const ModelInput input{batch.tokens.to(options_.device), batch.targets.to(options_.device)};
@@ -144,6 +160,7 @@ at::Tensor Engine::logits(const at::Tensor& tokens) {
 
 void Engine::each_parameter(const std::function<void(const ParameterInfo&, const at::Tensor&)>& visit) {
   at::NoGradGuard off;
+  hooks_.now.purpose = Purpose::evaluation;
   for (std::size_t i = 0; i < positions_.size(); ++i) {
     auto& u = *positions_[i].unit;
     weights_.acquire(u);
@@ -153,15 +170,15 @@ void Engine::each_parameter(const std::function<void(const ParameterInfo&, const
   }
 }
 
+std::map<std::string, Traffic> Engine::traffic_by_purpose() const {
+  auto out = hooks_.traffic();
+  for (auto& [name, g] : groups_) out[name.substr(0, name.find('.'))] += g->traffic();
+  return out;
+}
+
 Traffic Engine::traffic() const {
   Traffic sum;
-  for (auto& [name, g] : groups_) {
-    for (std::size_t i = 0; i < kOps; ++i) {
-      sum.ops[i].calls += g->traffic().ops[i].calls;
-      sum.ops[i].bytes += g->traffic().ops[i].bytes;
-    }
-    sum.waited += g->traffic().waited;
-  }
+  for (auto& [purpose, traffic] : traffic_by_purpose()) sum += traffic;
   return sum;
 }
 

@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -17,6 +18,7 @@
 #include "core/comm/group.h"
 #include "core/data/batch.h"
 #include "core/engine/gradients.h"
+#include "core/engine/hooks.h"
 #include "core/engine/memory.h"
 #include "core/engine/state.h"
 #include "core/engine/weights.h"
@@ -31,15 +33,13 @@ struct EngineOptions {
   int rank = 0, micro_steps = 1;
   bool checkpoint_layers = false;  // layers keep their input only and are run again in backward
   at::Device device = at::kCPU;
+  HookOptions hooks = {};
 };
-
-// My part of a partition as a group; the engine asks in the same order on all ranks.
-using GroupMaker = std::function<std::unique_ptr<Group>(const Partition&, const std::string& name)>;
 
 class Engine {
  public:
-  // The model, plans and groups must outlive the engine. Allocates everything the steps need; weights are undefined
-  // until initialise().
+  // The model, plans and what makes groups must outlive the engine; all ranks make it together. Allocates everything
+  // the steps need; weights are undefined until initialise().
   Engine(const Model&, const PrecisionTable&, const ShardPlan&, const GroupMaker&, const EngineOptions&);
   ~Engine();
   Engine(const Engine&) = delete;
@@ -48,12 +48,16 @@ class Engine {
   using Values = std::function<at::Tensor(const ParameterInfo&, std::int64_t begin, std::int64_t end)>;
   void initialise(const Values&);
 
-  void begin_step();
+  // step from 1; grad_scale: what seeds are scaled by; after_skip: the step before did not change the weights.
+  void begin_step(std::int64_t step = 1, double grad_scale = 1, bool after_skip = false);
   // One micro-step: adds the gradient of seed * (sum of the batch's losses) to the shards. Returns that sum, of this
   // rank's batch. last: the step's last micro-step.
   double forward_backward(const Batch&, double seed, bool last);
-  void end_step();         // all gradients are in the shards, summed over all ranks
-  void weights_changed();  // after the optimizer wrote the masters; starts the gathers that follow an update
+  void end_step();              // all gradients are in the shards, summed over all ranks
+  void conclude(bool skipped);  // before the optimizer writes, or does not: hooks are told and leave the masters alone
+  bool outer_step();            // after the optimizer: the strategy's work of every some steps; true = masters changed
+  void weights_changed();       // masters were written; starts the gathers that follow an update
+  void drain();                 // no hook is at work: states and masters hold still until the next call
 
   double evaluate(const Batch&);                // sum of the losses of this rank's batch; gradients untouched
   at::Tensor logits(const at::Tensor& tokens);  // [B, T] -> [B, T, vocabulary]
@@ -63,12 +67,16 @@ class Engine {
   void each_parameter(const std::function<void(const ParameterInfo&, const at::Tensor&)>& visit);
 
   std::deque<Shard>& shards() { return shards_; }
+  StateStore& states() { return hooks_.states(); }
+  void states_loaded() { hooks_.states_loaded(); }  // initialise() gave them first values, a snapshot better ones
   const MemoryPlan& memory() const { return memory_; }
   struct Counts {
     std::int64_t gathers = 0, reductions = 0;
   };  // of units
   Counts counts() const { return {weights_.gathers(), gradients_.reductions()}; }
-  Traffic traffic() const;  // of the groups of this engine, added up
+  // Of this engine's groups by what they are for: "gather", "reduce", "replicas", "outer".
+  std::map<std::string, Traffic> traffic_by_purpose() const;
+  Traffic traffic() const;  // added up
 
  private:
   struct Segment {  // what backward needs of a position
@@ -76,7 +84,7 @@ class Engine {
     at::Tensor in, out;
   };
 
-  void make_shards();
+  std::deque<Shard> make_shards() const;
   void make_slots();
   void make_units(const GroupMaker&);
   void make_positions();
@@ -104,6 +112,7 @@ class Engine {
   std::vector<Position> positions_;
   std::size_t first_trained_ = 0;  // first position with a gradient
   bool last_micro_step_ = true;
+  Hooks hooks_;  // destroyed before the memory that hooks work on
   WeightGatherer weights_;
   GradientReducer gradients_;
 };

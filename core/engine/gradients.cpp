@@ -24,8 +24,12 @@ void clear_unwritten(UnitState& u) {
 // Is this reduction summed over the replicas before it joins those of other micro-steps? A step's only reduction need
 // not be waited for. Without a shard group the reduction itself was over the replicas.
 bool summed_at_once(const UnitState& u, const FlatState& f) {
-  return f.replicas && u.replicas_now && (!f.reduce || f.touched || !u.closed_last);
+  return f.replicated && u.replicas_now && (!f.reduces || f.touched || !u.closed_last);
 }
+
+// Where a reduction lands: in the shard, or beside it when it is added to those of earlier micro-steps afterwards.
+const at::Tensor& target(const FlatState& f) { return f.touched && f.sum.defined() ? f.sum : f.shard_grads; }
+at::Tensor owned(const FlatState& f, const at::Tensor& chunk) { return chunk.narrow(0, 0, f.plan->range.length); }
 
 // All-reduces in a narrower dtype than the sum is kept in.
 class CastWork final : public Work {
@@ -65,10 +69,10 @@ void GradientReducer::close(UnitState& u, int unit_index, bool last) {
   bool reduced = false;
   for (auto& f : u.flats) {
     if (f.plan->layout.frozen) continue;
-    reduced |= f.reduce != nullptr;
+    reduced |= f.reduces;
     if (f.plan->whole_grads) {
       f.touched = true;
-      if (last && f.replicas) replica_sums_.push_back(sum_replicas(f, f.shard_grads));
+      if (last && f.replicated) replica_sums_.push_back(sum_replicas(f, f.shard_grads));
     } else {
       start(f, plan, *u.grad_slot);
     }
@@ -76,16 +80,21 @@ void GradientReducer::close(UnitState& u, int unit_index, bool last) {
   reductions_ += reduced;
   if (!u.grad_slot) return;
   u.grad_slot->owner = &u;
-  u.replicas_now = plan.replica_at == SyncAt::micro_step;
+  u.replicas_now = plan.replica_at == SyncAt::micro_step && !hooks_.replicates();
   u.closed_last = last;
 }
 
 void GradientReducer::start(FlatState& f, const UnitPlan& plan, GradSlot& slot) {
+  if (hooks_.reduces(*f.plan)) {  // adds to what is there
+    const auto& mine = target(f);
+    if (!f.touched || f.sum.defined()) mine.zero_();
+    slot.reductions.push_back(hooks_.reduce(*f.plan, f.grads, owned(f, mine)));
+    return;
+  }
   const auto& full = f.wire_grads.defined() ? f.wire_grads : f.grads;
   if (f.wire_grads.defined()) f.wire_grads.copy_(f.grads);
-  if (f.reduce) {
-    const auto& mine = f.touched ? f.sum : f.shard_grads;
-    slot.reductions.push_back(f.reduce->reduce_scatter(mine, full, f.staging));
+  if (f.reduces) {
+    slot.reductions.push_back(f.reduce->reduce_scatter(target(f), full, f.staging));
   } else if (f.replicas && plan.replica_at == SyncAt::micro_step) {
     slot.reductions.push_back(f.replicas->all_reduce(full, Reduction::sum));
   }
@@ -93,8 +102,8 @@ void GradientReducer::start(FlatState& f, const UnitPlan& plan, GradSlot& slot) 
 
 // After the reduction of a flat has landed: into the gradient shard.
 void GradientReducer::collect(FlatState& f) {
-  if (f.reduce) {
-    if (f.touched) f.shard_grads.add_(f.sum);
+  if (f.reduces) {
+    if (f.touched && f.sum.defined()) f.shard_grads.add_(f.sum);
   } else {
     const auto& full = f.wire_grads.defined() ? f.wire_grads : f.grads;
     if (f.touched)
@@ -106,6 +115,7 @@ void GradientReducer::collect(FlatState& f) {
 }
 
 std::unique_ptr<Work> GradientReducer::sum_replicas(FlatState& f, const at::Tensor& mine) {
+  if (hooks_.replicates()) return hooks_.replicate(*f.plan, owned(f, mine));
   const auto reduce = f.plan->precision.reduce;
   if (reduce == mine.scalar_type()) return f.replicas->all_reduce(mine, Reduction::sum);
   auto wire = mine.to(reduce);
@@ -119,14 +129,13 @@ void GradientReducer::retire(GradSlot& slot) {
   slot.owner = nullptr;
   Works sums;
   for (auto& f : u.flats)
-    if (f.reduce && !f.plan->layout.frozen && summed_at_once(u, f))
-      sums.push_back(sum_replicas(f, f.touched ? f.sum : f.shard_grads));
+    if (f.reduces && !f.plan->layout.frozen && summed_at_once(u, f)) sums.push_back(sum_replicas(f, target(f)));
   wait_all(sums);
   for (auto& f : u.flats) {
     if (f.plan->layout.frozen || f.plan->whole_grads) continue;
     const bool done = summed_at_once(u, f);
     collect(f);
-    if (f.replicas && !done && u.closed_last) replica_sums_.push_back(sum_replicas(f, f.shard_grads));
+    if (f.replicated && !done && u.closed_last) replica_sums_.push_back(sum_replicas(f, f.shard_grads));
   }
 }
 

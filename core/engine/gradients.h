@@ -5,6 +5,7 @@
 #include <deque>
 #include <memory>
 
+#include "core/engine/hooks.h"
 #include "core/engine/state.h"
 #include "core/sharding/plan.h"
 
@@ -12,7 +13,7 @@ namespace shale {
 
 class GradientReducer {
  public:
-  explicit GradientReducer(const ShardPlan& plan) : plan_(plan) {}
+  GradientReducer(const ShardPlan& plan, Hooks& hooks) : plan_(plan), hooks_(hooks) {}
 
   // Before backward writes into the unit's gradients: the slot is free and its contents count as unwritten.
   void open(UnitState&);
@@ -33,6 +34,7 @@ class GradientReducer {
   std::unique_ptr<Work> sum_replicas(FlatState&, const at::Tensor& mine);
 
   const ShardPlan& plan_;
+  Hooks& hooks_;
   Works replica_sums_;
   std::int64_t reductions_ = 0;
 };

@@ -47,7 +47,24 @@ struct Planner {
   void place_grads(int unit, const GradSlotBytes& need);
   void keep_pieces();
   void mark_pinned();
+  void add_hooks();
 };
+
+// The tensors hooks keep, and the scratch of each lane.
+void Planner::add_hooks() {
+  for (auto& s : plan.states) {
+    std::int64_t n = s.scope == StateScope::global || s.scope == StateScope::rank ? s.numel : 0;
+    if (s.scope == StateScope::shard || s.scope == StateScope::shard_rank)
+      for (auto& unit : out.units)
+        for (auto& f : unit.flats)
+          if (!f.layout.frozen && (s.unit == kAllUnits || s.unit == f.layout.unit)) n += f.range.length;
+    out.states += n * width(s.dtype);
+  }
+  std::int64_t most = 0;
+  for (auto& u : plan.units) most = std::max(most, u.scratch_bytes);
+  const auto& own = plan.own;
+  out.scratch = most * (own.gather + (own.reduce || own.replicate) + own.outer);
+}
 
 void Planner::mark_pinned() {
   std::map<int, int> uses;
@@ -144,7 +161,7 @@ void Planner::place_grads(int unit, const GradSlotBytes& need) {
 }
 
 // Lays the flats of a unit behind one another; returns the bytes of its weights and of its gradient buffers.
-std::pair<std::int64_t, GradSlotBytes> lay_out(UnitMemory& unit, bool adds) {
+std::pair<std::int64_t, GradSlotBytes> lay_out(UnitMemory& unit, bool adds, bool own_reduce) {
   std::int64_t weights = 0;
   GradSlotBytes grads;
   for (auto& f : unit.flats) {
@@ -154,9 +171,10 @@ std::pair<std::int64_t, GradSlotBytes> lay_out(UnitMemory& unit, bool adds) {
     if (!f.whole_weights) weights += aligned(f.elements() * width(p.compute));
     if (f.layout.frozen || f.whole_grads) continue;
     grads.grads += aligned(f.elements() * width(p.grad));
+    if (f.ways > 1 && adds) grads.sum += aligned(f.range.chunk * width(p.accumulate));
+    if (own_reduce && f.ways > 1) continue;
     if (p.grad != p.reduce) grads.wire += aligned(f.elements() * width(p.reduce));
     if (f.ways > 1) grads.staging += aligned(f.elements() * width(p.reduce));
-    if (f.ways > 1 && adds) grads.sum += aligned(f.range.chunk * width(p.accumulate));
   }
   return {weights, grads};
 }
@@ -175,7 +193,9 @@ std::int64_t MemoryPlan::grads() const {
   return n;
 }
 
-std::int64_t MemoryPlan::total() const { return masters + moments + grad_shards + kept + slots() + grads(); }
+std::int64_t MemoryPlan::total() const {
+  return masters + moments + grad_shards + kept + slots() + grads() + states + scratch;
+}
 
 MemoryPlan plan_memory(const ModelInfo& model, const PrecisionTable& precision, const ShardPlan& plan, int rank,
                        int micro_steps) {
@@ -191,12 +211,16 @@ MemoryPlan plan_memory(const ModelInfo& model, const PrecisionTable& precision, 
       planner.size_flat(f, plan.units[i]);
       planner.totals(f);
     }
-    const bool adds = micro_steps > 1 && plan.units[i].reduce_at == SyncAt::micro_step;
-    const auto [weights, grads] = lay_out(unit, adds);
+    const auto& u = plan.units[i];
+    // An own reduce adds by itself, unless its result is summed over the replicas before.
+    const bool between = u.replica_at == SyncAt::micro_step && u.replica_group != kSelfGroup;
+    const bool adds = micro_steps > 1 && u.reduce_at == SyncAt::micro_step && (!plan.own.reduce || between);
+    const auto [weights, grads] = lay_out(unit, adds, plan.own.reduce);
     unit.weight_slot = planner.place_weights(index, weights, turns);
     planner.place_grads(index, grads);
   }
   planner.keep_pieces();
+  planner.add_hooks();
   return planner.out;
 }
 

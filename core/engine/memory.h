@@ -47,7 +47,8 @@ struct MemoryPlan {
   std::vector<GradSlotBytes> grad_slots;
   // Totals in bytes: of this rank.
   std::int64_t masters = 0, moments = 0, grad_shards = 0;
-  std::int64_t kept = 0;  // pieces of gathered weights, for gathers inside a smaller group
+  std::int64_t kept = 0;                 // pieces of gathered weights, for gathers inside a smaller group
+  std::int64_t states = 0, scratch = 0;  // of a strategy's hooks
   std::int64_t slots() const, grads() const, total() const;
 };
 

@@ -30,8 +30,10 @@ Engine::Engine(const Model& model, const PrecisionTable& precision, const ShardP
       plan_(plan),
       options_(options),
       memory_(plan_memory(model.info, precision, plan, options.rank, options.micro_steps)),
-      gradients_(plan) {
-  make_shards();
+      shards_(make_shards()),
+      hooks_(plan, shards_, make_group, options.hooks, options.device),
+      weights_(plan, hooks_),
+      gradients_(plan, hooks_) {
   make_slots();
   make_units(make_group);
   make_positions();
@@ -39,12 +41,13 @@ Engine::Engine(const Model& model, const PrecisionTable& precision, const ShardP
 
 Engine::~Engine() { gradients_.abandon(units_, grad_slots_); }
 
-void Engine::make_shards() {
+std::deque<Shard> Engine::make_shards() const {
+  std::deque<Shard> shards;
   for (std::size_t u = 0; u < memory_.units.size(); ++u)
     for (auto& f : memory_.units[u].flats) {
       const auto options = [&](at::ScalarType t) { return at::TensorOptions(t).device(options_.device); };
       const auto& p = f.precision;
-      auto& s = shards_.emplace_back();
+      auto& s = shards.emplace_back();
       s.layout = f.layout, s.range = f.range;
       s.master = at::empty({f.range.length}, options(p.master));
       if (!f.layout.frozen) {
@@ -58,7 +61,10 @@ void Engine::make_shards() {
         if (range.count > 0) s.pieces.push_back({&info, range});
       }
       s.writer = members(plan_.groups[plan_.units[u].replica_group], options_.rank).front() == options_.rank;
+      s.drifts = plan_.units[u].replica_at == SyncAt::never;
+      s.counted = s.writer || s.drifts;
     }
+  return shards;
 }
 
 void Engine::make_slots() {
@@ -81,10 +87,12 @@ Group* Engine::group(int partition, const std::string& purpose, const GroupMaker
 }
 
 void Engine::bind_groups(FlatState& f, const UnitPlan& u, const GroupMaker& make) {
-  f.gather = group(u.shard_group, "gather", make);
-  if (f.kept.defined()) f.regather = group(u.reshard_group, "regather", make);
-  f.reduce = group(u.shard_group, "reduce", make);
-  f.replicas = group(u.replica_group, "replicas", make);
+  f.reduces = f.plan->ways > 1;
+  f.replicated = u.replica_at != SyncAt::never && members(plan_.groups[u.replica_group], options_.rank).size() > 1;
+  if (!plan_.own.gather) f.gather = group(u.shard_group, "gather", make);
+  if (!plan_.own.reduce) f.reduce = group(u.shard_group, "reduce", make);
+  if (f.replicated && !plan_.own.replicate) f.replicas = group(u.replica_group, "replicas", make);
+  if (f.kept.defined() && !plan_.own.gather) f.regather = group(u.reshard_group, "regather", make);
 }
 
 void Engine::bind_flat(FlatState& f, UnitState& u, const FlatMemory& m) {
@@ -95,7 +103,7 @@ void Engine::bind_flat(FlatState& f, UnitState& u, const FlatMemory& m) {
     f.weights = f.shard->master;
   } else {
     f.weights = over(u.weight_slot->memory, m.weight_offset, {n}, p.compute);
-    if (p.gather != p.compute) {
+    if (p.gather != p.compute && !hooks_.gathers(m)) {
       const auto spare = n * static_cast<std::int64_t>(c10::elementSize(p.compute) - c10::elementSize(p.gather));
       f.wire_weights = over(u.weight_slot->memory, m.weight_offset + spare, {n}, p.gather);
     }
@@ -112,8 +120,9 @@ void Engine::bind_flat(FlatState& f, UnitState& u, const FlatMemory& m) {
   }
   auto& slot = *u.grad_slot;
   f.grads = over(slot.grads, m.grad_offset, {n}, p.grad);
-  if (p.grad != p.reduce) f.wire_grads = over(slot.wire, m.wire_offset, {n}, p.reduce);
-  if (m.ways > 1) f.staging = over(slot.staging, m.staging_offset, {n}, p.reduce);
+  const bool own = hooks_.reduces(m);
+  if (p.grad != p.reduce && !own) f.wire_grads = over(slot.wire, m.wire_offset, {n}, p.reduce);
+  if (m.ways > 1 && !own) f.staging = over(slot.staging, m.staging_offset, {n}, p.reduce);
   if (m.ways > 1 && slot.sum.numel() > 0) f.sum = over(slot.sum, m.sum_offset, {m.range.chunk}, p.accumulate);
 }
 

@@ -39,7 +39,8 @@ struct GradSlot {
 struct FlatState {
   const FlatMemory* plan = nullptr;
   Shard* shard = nullptr;
-  Group *gather = nullptr, *reduce = nullptr, *replicas = nullptr;  // nullptr: nobody to talk to
+  bool reduces = false, replicated = false;  // gradients are summed over a shard group, over replicas
+  Group *gather = nullptr, *reduce = nullptr, *replicas = nullptr;  // nullptr: nobody to talk to, or a hook does it
   Group* regather = nullptr;                                        // among those who keep pieces
   at::Tensor weights;       // [elements] compute dtype; the master itself when whole
   at::Tensor wire_weights;  // [elements] gather dtype, in the upper end of weights; undefined when they are the same

@@ -55,8 +55,16 @@ void WeightGatherer::start(UnitState& u) {
   bool sent = false;
   for (auto& f : u.flats) {
     if (f.plan->whole_weights) continue;
+    const bool again = f.kept.defined() && u.kept_epoch == epoch_;
+    if (hooks_.gathers(*f.plan)) {
+      const auto& u_plan = plan_.units[f.plan->layout.unit];
+      slot.gathers.push_back(again ? hooks_.gather(*f.plan, u_plan.reshard_group, f.kept, f.weights)
+                                   : hooks_.gather(*f.plan, u_plan.shard_group, f.shard->master, f.weights));
+      sent = true;
+      continue;
+    }
     const auto& wire = wire_of(f);
-    if (f.kept.defined() && u.kept_epoch == epoch_) {
+    if (again) {
       kept_place(f).copy_(f.kept);
       slot.gathers.push_back(f.regather->all_gather(wire)), sent = true;
       continue;

@@ -3,12 +3,15 @@
 
 #include <cstdint>
 
+#include "core/engine/hooks.h"
 #include "core/engine/state.h"
 
 namespace shale {
 
 class WeightGatherer {
  public:
+  WeightGatherer(const ShardPlan& plan, Hooks& hooks) : plan_(plan), hooks_(hooks) {}
+
   // Starts a gather unless the unit's current weights are there or on their way. A slot in use is left alone.
   void prefetch(UnitState&);
   // The unit's current weights are in its slot on return; marks the slot busy.
@@ -25,6 +28,8 @@ class WeightGatherer {
   void start(UnitState&);
   void finish(UnitState&);
 
+  const ShardPlan& plan_;
+  Hooks& hooks_;
   std::int64_t epoch_ = 0, gathers_ = 0;
 };
 

@@ -95,13 +95,16 @@ at::Tensor initial_values(const Architecture& a, const ParameterInfo& parameter,
         parameter.name, " with ", numel(parameter.shape), " elements");
   if (parameter.role & kNorm) return at::full({end - begin}, 1.0, at::kDouble);
   if (parameter.role & kBias) return at::full({end - begin}, 0.0, at::kDouble);
-  const Normals normals(seed, parameter.name);
-  const double scale = standard_deviation(a, parameter.name);
+  return normal_values(seed, parameter.name, begin, end).mul_(standard_deviation(a, parameter.name));
+}
+
+at::Tensor normal_values(std::uint64_t seed, const std::string& name, std::int64_t begin, std::int64_t end) {
+  const Normals normals(seed, name);
   at::Tensor out = at::empty({end - begin}, at::kDouble);
   auto* values = out.data_ptr<double>();
   for (std::int64_t i = begin; i < end;) {
     const auto block = normals.block(static_cast<std::uint64_t>(i / 4));
-    for (auto k = i % 4; k < 4 && i < end; ++k, ++i) values[i - begin] = scale * block[static_cast<std::size_t>(k)];
+    for (auto k = i % 4; k < 4 && i < end; ++k, ++i) values[i - begin] = block[static_cast<std::size_t>(k)];
   }
   return out;
 }

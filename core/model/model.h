@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include <ATen/core/Tensor.h>
@@ -44,5 +45,8 @@ Model make_model(const Architecture&, std::span<const std::string> frozen, std::
 // variance does not grow with depth.
 at::Tensor initial_values(const Architecture&, const ParameterInfo&, std::uint64_t seed, std::int64_t begin,
                           std::int64_t end);
+
+// Standard normal values [begin, end) of the stream (seed, name), float64 on the CPU.
+at::Tensor normal_values(std::uint64_t seed, const std::string& name, std::int64_t begin, std::int64_t end);
 
 }  // namespace shale

@@ -13,7 +13,7 @@ double squared_norm(const std::deque<Shard>& shards) {
   const auto& k = optim_kernels();
   double sum = 0;
   for (auto& s : shards) {
-    if (!s.writer || !s.grad.defined() || s.range.length == 0) continue;
+    if (!s.counted || !s.grad.defined() || s.range.length == 0) continue;
     if (!s.grad.is_cpu())
       sum += s.grad.to(at::kDouble).dot(s.grad.to(at::kDouble)).item<double>();
     else if (s.grad.scalar_type() == at::kDouble)

@@ -93,6 +93,7 @@ Forecast forecast(const Model& model, const MemoryPlan& memory, const ShardPlan&
                   const Workload& work) {
   Forecast f;
   f.masters = memory.masters, f.moments = memory.moments, f.grad_shards = memory.grad_shards;
+  f.hooks = memory.states + memory.scratch;
   f.slots = memory.slots(), f.grad_slots = memory.grads(), f.kept = memory.kept;
   std::int64_t element = 4;
   for (auto& unit : memory.units)
@@ -108,7 +109,8 @@ std::string describe(const Forecast& f) {
   const auto text = [](std::int64_t bytes) { return human_bytes(static_cast<double>(bytes)); };
   return str("a rank will take ", text(f.total()), ": masters ", text(f.masters), ", moments ", text(f.moments),
              ", gradient shards ", text(f.grad_shards), ", weight slots ", text(f.slots), ", gradient slots ",
-             text(f.grad_slots), f.kept > 0 ? ", kept pieces " + text(f.kept) : "", ", activations ",
+             text(f.grad_slots), f.kept > 0 ? ", kept pieces " + text(f.kept) : "",
+             f.hooks > 0 ? ", state and scratch of the strategy " + text(f.hooks) : "", ", activations ",
              text(f.activations), ", process ", text(f.process), "; it will send ",
              text(f.gather_bytes + f.reduce_bytes + f.replica_bytes), " a step");
 }

@@ -22,7 +22,10 @@ struct Workload {
 struct Forecast {
   // Bytes of a rank. activations: the most that is alive at once in forward and backward, temporaries included.
   std::int64_t masters = 0, moments = 0, grad_shards = 0, slots = 0, grad_slots = 0, kept = 0, activations = 0;
-  std::int64_t tensors() const { return masters + moments + grad_shards + slots + grad_slots + kept + activations; }
+  std::int64_t hooks = 0;  // states and scratch of a strategy's own exchanges
+  std::int64_t tensors() const {
+    return masters + moments + grad_shards + slots + grad_slots + kept + activations + hooks;
+  }
   std::int64_t process = 0;  // libraries and heap of a process before the first tensor
   std::int64_t total() const { return tensors() + process; }
   // Payload a rank sends per step.

@@ -24,6 +24,8 @@ struct Shard {
   at::Tensor exp_avg, exp_avg_sq;  // [length], moments dtype; undefined when frozen
   std::vector<ShardPiece> pieces;  // in shard order, none empty
   bool writer = true;              // this rank writes it into snapshots (first of its replicas)
+  bool counted = true;             // this rank adds it to the norm (first of the replicas it is summed over)
+  bool drifts = false;             // its replicas train apart: they are not equal
 };
 
 }  // namespace shale

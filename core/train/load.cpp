@@ -10,6 +10,7 @@
 #include "core/checkpoint/snapshot.h"
 #include "core/loader/plugins.h"
 #include "core/model/weights_file.h"
+#include "core/train/hook_state.h"
 
 namespace shale {
 namespace {
@@ -182,6 +183,7 @@ void load_progress(Run& run, const SnapshotReader& reader) {
   run.progress.step = run_count(reader, "step");
   run.progress.tokens = run_count(reader, "tokens");
   run.progress.cursor.next = run_count(reader, "data.next");
+  if (reader.find(ItemRole::run, "run", "skipped")) run.progress.skipped = run_count(reader, "skipped") != 0;
   LossScaler::State s;
   s.scale = run_value<double>(reader, "loss_scale.scale");
   s.clean = static_cast<int>(run_value<std::int64_t>(reader, "loss_scale.clean"));
@@ -201,6 +203,7 @@ std::vector<Item> value_items(Run& run) {
   std::vector<Item> items;
   const auto add = [&](const char* key, ItemValue v) { items.push_back(value_item(ItemRole::run, "run", key, v)); };
   add("step", run.progress.step), add("tokens", run.progress.tokens), add("data.next", run.progress.cursor.next);
+  add("skipped", std::int64_t{run.progress.skipped});
   const auto scale = run.scaler->state();
   add("loss_scale.scale", scale.scale), add("loss_scale.clean", std::int64_t{scale.clean});
   add("loss_scale.overflows", std::int64_t{scale.overflows}), add("loss_scale.skips", std::int64_t{scale.skips});
@@ -253,6 +256,7 @@ void first_weights(Run& run) {
     load_weights(run, *reader, path);
     if (c.checkpoint.initial_load_model_only) return;
     load_optimizer(run, *reader, path);
+    load_hook_state(run, *reader, path);
     load_progress(run, *reader);
     tell_changes(run, *reader);
     return;
@@ -275,6 +279,7 @@ void resume(Run& run, const std::string& snapshot) {
   const auto reader = SnapshotReader::open(snapshot, run.around.plugins.checkpoint());
   load_weights(run, *reader, snapshot);
   load_optimizer(run, *reader, snapshot);
+  load_hook_state(run, *reader, snapshot);
   load_progress(run, *reader);
   tell_changes(run, *reader);
 }
@@ -282,8 +287,11 @@ void resume(Run& run, const std::string& snapshot) {
 void save(Run& run, const std::string& checkpoints) {
   SnapshotSpec spec;
   spec.root = checkpoints, spec.step = static_cast<std::uint64_t>(run.progress.step);
+  run.engine->drain();
   spec.pieces = pieces_of(*run.engine);
+  for (auto& piece : hook_pieces(run)) spec.pieces.push_back(std::move(piece));
   spec.items = value_items(run);
+  spec.items.push_back(plan_item(run));
   spec.model_json = config_json(run.model.architecture), spec.config_text = run.config().text;
   for (auto& p : run.around.plugins.loaded()) spec.plugins.push_back(str(p.kind, " ", p.id, " ", p.version));
   save_snapshot(run.everyone(), run.around.plugins.checkpoint(), spec);

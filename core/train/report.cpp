@@ -96,6 +96,9 @@ void Reporter::write_metrics(const Run& run, const StepReport& r) {
     sent += op.bytes, calls += op.calls;
     if (op.calls > 0) by_kind[op_name(static_cast<Op>(i))] = {{"calls", op.calls}, {"bytes", op.bytes}};
   }
+  nlohmann::ordered_json by_purpose = nlohmann::ordered_json::object();
+  for (auto& [purpose, part] : run.engine->traffic_by_purpose())
+    for (auto& op : part.ops) by_purpose[purpose] = by_purpose.value(purpose, std::int64_t{0}) + op.bytes;
   const nlohmann::ordered_json line{{"step", r.step},
                                     {"loss", r.loss},
                                     {"grad_norm", r.grad_norm},
@@ -110,6 +113,7 @@ void Reporter::write_metrics(const Run& run, const StepReport& r) {
                                     {"collectives", calls},
                                     {"sent_bytes", sent},
                                     {"traffic", by_kind},
+                                    {"sent_bytes_by_purpose", by_purpose},
                                     {"comm_wait_seconds", traffic.waited},
                                     {"loss_scale", run.scaler->scale()},
                                     {"cpu_seconds", cpu_seconds()},

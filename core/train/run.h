@@ -43,6 +43,7 @@ struct Plans {
 struct Progress {
   std::int64_t step = 0;    // steps done
   std::int64_t tokens = 0;  // target tokens seen, all ranks
+  bool skipped = false;     // the last step did not change the weights
   Cursor cursor;
 };
 
@@ -60,10 +61,12 @@ struct Run {
   std::unique_ptr<Sampler> data, validation;  // validation may be null
   Progress progress;
   std::int64_t total_steps = 0;
+  std::unique_ptr<Group> island;  // the ranks my gradients are summed over, when that is not everyone
   const std::function<int()>* stop_signal = nullptr;  // the signal this process was sent, or 0
 
   const Config& config() const { return around.config; }
   Group& everyone() const { return around.world.everyone(); }
+  Group& scope() const { return island ? *island : everyone(); }
 };
 
 // Builds model, plans, engine and data, prints what the run will take and refuses what cannot fit. Weights are still

@@ -200,6 +200,16 @@ void make_optimizer(Run& run) {
   run.scaler = std::make_unique<LossScaler>(run.plans.precision.loss_scale);
 }
 
+// Replicas that are never summed train apart: each shard group is a run of its own between outer steps.
+void make_scope(Run& run) {
+  const auto& plan = run.plans.sharding;
+  for (auto& u : plan.units)
+    if (u.replica_at == SyncAt::never && u.replica_group != kSelfGroup) {
+      run.island = run.around.world.group(plan.groups[u.shard_group], "island");
+      return;
+    }
+}
+
 }  // namespace
 
 std::unique_ptr<Run> prepare(const Surroundings& s) {
@@ -213,8 +223,12 @@ std::unique_ptr<Run> prepare(const Surroundings& s) {
   make_schedule(*run);
   look_ahead(*run);
   make_optimizer(*run);
-  const EngineOptions options{s.world.rank(), run->plans.topology.micro_steps, s.config.activation_checkpoint == "full",
-                              s.device.torch()};
+  make_scope(*run);
+  EngineOptions options{s.world.rank(), run->plans.topology.micro_steps, s.config.activation_checkpoint == "full",
+                        s.device.torch()};
+  auto& strategy = s.plugins.sharding();
+  options.hooks = {strategy.exchange(), strategy.outer(), s.plugins.loaded().front().id,
+                   static_cast<std::uint64_t>(s.config.debug.seed), s.config.comm.train_timeout_seconds};
   run->engine = std::make_unique<Engine>(run->model, run->plans.precision, run->plans.sharding, s.make_group, options);
   return run;
 }

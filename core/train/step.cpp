@@ -14,7 +14,7 @@ namespace {
 std::int64_t count_targets(const Run& run, const std::vector<Batch>& batches) {
   double mine = 0;
   for (auto& b : batches) mine += static_cast<double>(b.n_targets);
-  const auto all = std::llround(all_reduce(run.everyone(), mine, Reduction::sum));
+  const auto all = std::llround(all_reduce(run.scope(), mine, Reduction::sum));
   return std::max<std::int64_t>(1, all);
 }
 
@@ -33,6 +33,16 @@ void refuse_not_finite(const Run& run, const StepReport& r) {
        "training.nan_policy = \"skip\"");
 }
 
+// Replicas that train apart have losses and norms of their own. What is told is the mean over them, and all skip a step
+// that one must skip: the loss scale is one number.
+void average_over_islands(const Run& run, double loss, StepReport& r) {
+  if (!run.island) return;
+  const double part = 1.0 / run.island->size(), share = 1.0 / run.around.world.size();
+  const auto sums = all_reduce(run.everyone(), {loss * part, static_cast<double>(r.tokens) * part, r.grad_norm * share},
+                               Reduction::sum);
+  r.loss = sums[0] / sums[1], r.tokens = std::llround(sums[1]), r.grad_norm = sums[2];
+}
+
 }  // namespace
 
 StepReport train_step(Run& run) {
@@ -47,25 +57,26 @@ StepReport train_step(Run& run) {
   const double tokens = static_cast<double>(r.tokens), scale = run.scaler->scale();
 
   double loss = 0;
-  engine.begin_step();
+  engine.begin_step(r.step, scale, run.progress.skipped);
   for (std::size_t m = 0; m < batches.size(); ++m)
     loss += engine.forward_backward(batches[m], scale / tokens, m + 1 == batches.size());
   engine.end_step();
 
-  const auto sums = all_reduce(run.everyone(), {squared_norm(engine.shards()), loss}, Reduction::sum);
-  r.grad_norm = std::sqrt(sums[0]) / scale;
+  const auto sums = all_reduce(run.scope(), {squared_norm(engine.shards()), loss}, Reduction::sum);
+  const double norm = r.grad_norm = std::sqrt(sums[0]) / scale;
   r.loss = sums[1] / tokens;
+  average_over_islands(run, sums[1], r);
   r.stop_signal = agree_to_stop(run);
 
   r.skipped = !std::isfinite(r.grad_norm) || !std::isfinite(r.loss);
   if (r.skipped) refuse_not_finite(run, r);
-  if (!r.skipped) {
-    run.optimizer->step(engine.shards(), r.lr, clip_factor(r.grad_norm, run.config().training.max_norm) / scale);
-    engine.weights_changed();
-  }
+  engine.conclude(r.skipped);
+  if (!r.skipped) run.optimizer->step(engine.shards(), r.lr, clip_factor(norm, run.config().training.max_norm) / scale);
+  if (engine.outer_step() || !r.skipped) engine.weights_changed();
   run.scaler->update(!r.skipped);
   run.progress.step = r.step;
   run.progress.tokens += r.tokens;
+  run.progress.skipped = r.skipped;
   r.seconds = now() - start;
   return r;
 }

@@ -37,6 +37,7 @@ ShardPlan make_plan(const Case& c, const ModelInfo& model) {
   }
   plan.units.assign(model.units.size(), u);
   for (std::size_t i = 1; i + 1 < model.units.size(); ++i) plan.units[i].join = (i - 1) % c.join != 0;
+  if (c.change) c.change(plan);
   return plan;
 }
 
@@ -60,7 +61,7 @@ Trainer::Trainer(World& w, const Case& of, const PrecisionTable& rows, const Gro
   join_units(model, table, plan);
   engine = std::make_unique<Engine>(
       model, table, plan, groups ? groups : [&](const Partition& p, const std::string& n) { return world.group(p, n); },
-      EngineOptions{world.rank(), c.micro_steps, c.checkpoint, at::kCPU});
+      EngineOptions{world.rank(), c.micro_steps, c.checkpoint, at::kCPU, c.hooks});
   const auto weights = mini_weights(model);
   engine->initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
     return weights.at(p.name).flatten().narrow(0, begin, end - begin);
@@ -71,15 +72,17 @@ double Trainer::step(int index, const std::function<void()>& before_update) {
   const int per_step = world.size() * c.micro_steps;
   double tokens = 0, loss = 0;
   for (int k = 0; k < per_step; ++k) tokens += static_cast<double>(mini_batch(index * per_step + k).n_targets);
-  engine->begin_step();
+  engine->begin_step(index + 1);
   for (int m = 0; m < c.micro_steps; ++m)
     loss += engine->forward_backward(mini_batch(index * per_step + m * world.size() + world.rank()), 1 / tokens,
                                      m + 1 == c.micro_steps);
   engine->end_step();
   before_update();
   at::NoGradGuard off;
+  engine->conclude(false);
   for (auto& s : engine->shards())
     if (s.grad.defined()) s.master.sub_(s.grad, kRate);
+  engine->outer_step();
   engine->weights_changed();
   return all_reduce(world.everyone(), loss, Reduction::sum) / tokens;
 }

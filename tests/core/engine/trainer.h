@@ -28,6 +28,8 @@ struct Case {
   bool checkpoint = false;
   int join = 1;  // layers that make one unit
   MiniOptions model = {};
+  std::function<void(ShardPlan&)> change = {};  // the last word on the plan
+  HookOptions hooks = {};
 };
 
 ShardPlan make_plan(const Case&, const ModelInfo&);
