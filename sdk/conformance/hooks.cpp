@@ -173,17 +173,23 @@ Work& add_replicate(World& w, Works& works, std::size_t flat, const Moment& m) {
   return work;
 }
 
+namespace {
+
+// shale calls neither gather nor reduce where a part of the group is one rank.
+bool is_split(const World& w, const Flat& f) { return w.part(w.plan_of(f).shard_group, 0).size() > 1; }
+
+}  // namespace
+
 bool has_gather(const World& w, const Flat& f) {
-  return w.exchange() != nullptr && w.exchange()->gather != nullptr && w.plan_of(f).shard_group != SHALE_GROUP_SELF;
+  return w.exchange() != nullptr && w.exchange()->gather != nullptr && is_split(w, f);
 }
 bool has_regather(const World& w, const Flat& f) {
   const auto& plan = w.plan_of(f);
-  return has_gather(w, f) && plan.reshard_group != SHALE_GROUP_SELF &&
+  return has_gather(w, f) && w.part(plan.reshard_group, 0).size() > 1 &&
          w.plan().groups[plan.reshard_group] != w.plan().groups[plan.shard_group];
 }
 bool has_reduce(const World& w, const Flat& f) {
-  return !f.frozen() && w.exchange() != nullptr && w.exchange()->reduce != nullptr &&
-         w.plan_of(f).shard_group != SHALE_GROUP_SELF;
+  return !f.frozen() && w.exchange() != nullptr && w.exchange()->reduce != nullptr && is_split(w, f);
 }
 bool has_replicate(const World& w, const Flat& f) {
   const auto& plan = w.plan_of(f);
