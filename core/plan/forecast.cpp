@@ -111,8 +111,7 @@ std::string describe(const Forecast& f) {
              ", gradient shards ", text(f.grad_shards), ", weight slots ", text(f.slots), ", gradient slots ",
              text(f.grad_slots), f.kept > 0 ? ", kept pieces " + text(f.kept) : "",
              f.hooks > 0 ? ", state and scratch of the strategy " + text(f.hooks) : "", ", activations ",
-             text(f.activations), ", process ", text(f.process), "; it will send ",
-             text(f.gather_bytes + f.reduce_bytes + f.replica_bytes), " a step");
+             text(f.activations), ", process ", text(f.process), "; it will send ", text(f.sent()), " a step");
 }
 
 }  // namespace shale

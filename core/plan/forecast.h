@@ -30,6 +30,7 @@ struct Forecast {
   std::int64_t total() const { return tensors() + process; }
   // Payload a rank sends per step.
   std::int64_t gather_bytes = 0, reduce_bytes = 0, replica_bytes = 0;
+  std::int64_t sent() const { return gather_bytes + reduce_bytes + replica_bytes; }
 };
 
 Forecast forecast(const Model&, const MemoryPlan&, const ShardPlan&, const Topology&, const Workload&);

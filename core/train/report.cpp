@@ -118,7 +118,8 @@ void Reporter::write_metrics(const Run& run, const StepReport& r) {
                                     {"loss_scale", run.scaler->scale()},
                                     {"cpu_seconds", cpu_seconds()},
                                     {"large_allocations", cpu_pool_counts().large_allocations},
-                                    {"forecast_bytes", run.forecast.total()}};
+                                    {"forecast_bytes", run.forecast.total()},
+                                    {"forecast_sent_bytes", run.forecast.sent()}};
   // A number that is not finite is written as null: JSON has no other word.
   append(line.dump());
 }

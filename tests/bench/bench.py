@@ -7,6 +7,7 @@ seconds per step without the first, tokens/s, peak resident memory, seconds from
 ratios as median over turns. Ratios are the figures to quote: the times of one machine say little about another's.
 """
 import argparse
+import dataclasses
 import json
 import os
 import resource
@@ -29,6 +30,14 @@ WORKLOADS = {
 }
 
 
+@dataclasses.dataclass
+class Run:
+    folder: str
+    workload: str
+    steps: int
+    ranks: int = 2
+
+
 def training_of(name, steps):
     shape, seq_len, batch = WORKLOADS[name]
     return shape, ref.Training(steps=steps, seq_len=seq_len, micro_batch=batch, lr=3e-4, dtype=torch.float32)
@@ -45,8 +54,9 @@ def make_data(folder, name):
     tokens.to(torch.uint16).numpy().tofile(folder + "/tokens.bin")
 
 
-def run_shale(folder, name, steps, strategy="full_shard"):
-    _, t = training_of(name, steps)
+def run_shale(job, strategy="full_shard", options=None):
+    folder, steps = job.folder, job.steps
+    _, t = training_of(job.workload, steps)
     run = f"{folder}/shale-{time.monotonic_ns()}"
     os.makedirs(run)
     shale_run.write_config(run + "/run.toml", {
@@ -54,9 +64,10 @@ def run_shale(folder, name, steps, strategy="full_shard"):
         "training.dataset_path": folder + "/tokens.bin", "training.seq_len": t.seq_len,
         "training.local_batch_size": t.micro_batch, "training.steps": steps, "training.shuffle": False,
         "optimizer.lr": t.lr, "lr_scheduler.warmup_steps": 0, "lr_scheduler.decay_ratio": 0.0,
-        "sharding.plugin": strategy, "metrics.log_freq": 1000000})
+        "sharding.plugin": strategy, "metrics.log_freq": 1000000,
+        **{f"sharding.options.{k}": v for k, v in (options or {}).items()}})
     launched = time.monotonic()
-    process = subprocess.Popen([shale_run.SHALE, "train", run + "/run.toml", "--nproc", "2"],
+    process = subprocess.Popen([shale_run.SHALE, "train", run + "/run.toml", "--nproc", str(job.ranks)],
                                stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                                env=shale_run.environment())
     first = None
@@ -73,26 +84,28 @@ def run_shale(folder, name, steps, strategy="full_shard"):
     each = lambda key: statistics.median(b[key] - a[key] for a, b in zip(rows[1:], rows[2:]))
     return {"step": statistics.median(took), "cpu": each("cpu_seconds"), "first": first,
             "rss": max(r["peak_rss_bytes"] for r in rows), "loss": rows[-1]["loss"],
-            "forecast": rows[-1]["forecast_bytes"],
+            "forecast": rows[-1]["forecast_bytes"], "sent": each("sent_bytes"),
+            "sent_forecast": rows[-1]["forecast_sent_bytes"],
             "tensors": rows[-1]["peak_tensor_bytes"], "wait": each("comm_wait_seconds") / statistics.median(took),
             "large": each("large_allocations")}
 
 
 def _peer(rank, port, job):
-    """job: folder, workload, steps, kind of wrapping, when the program was launched, where the figures go."""
-    folder, name, steps, kind, launched, out = job
+    """job: folder, workload, steps, ranks, kind of wrapping, when the program was launched, where the figures go."""
+    folder, name, steps, ranks, kind, launched, out = job
+    world = int(ranks)
     os.environ.update(MASTER_ADDR="127.0.0.1", MASTER_PORT=str(port))
     torch.set_num_threads(1)
-    torch.distributed.init_process_group("gloo", rank=rank, world_size=2)
+    torch.distributed.init_process_group("gloo", rank=rank, world_size=world)
     from safetensors.torch import load_file
     shape, training = training_of(name, int(steps))
     tokens = torch.from_numpy(__import__("numpy").fromfile(folder + "/tokens.bin", dtype="uint16")).long()
     model, optimizer = ref.build(shape, load_file(folder + "/hf/model.safetensors"), training, kind)
     took, cpu, first = [], [], None
     for step in range(int(steps)):
-        parts = list(ref.batches(tokens, training, step, rank, 2))
+        parts = list(ref.batches(tokens, training, step, rank, world))
         begin, used = time.monotonic(), time.process_time()
-        loss, _ = ref.train_step(model, optimizer, training, parts, 2)
+        loss, _ = ref.train_step(model, optimizer, training, parts, world)
         took.append(time.monotonic() - begin), cpu.append(time.process_time() - used)
         first = first or time.monotonic() - float(launched)
     if rank == 0:
@@ -104,11 +117,12 @@ def _peer(rank, port, job):
     torch.distributed.destroy_process_group()
 
 
-def run_peer(folder, name, steps, kind):
-    out = folder + "/peer.json"
+def run_peer(job, kind):
+    out = job.folder + "/peer.json"
     code = f"import sys; sys.path.insert(0, {HERE!r}); import bench; bench.peer_main(sys.argv[1:])"
     launched = time.monotonic()
-    subprocess.run([sys.executable, "-c", code, folder, name, str(steps), kind, str(launched), out], check=True)
+    subprocess.run([sys.executable, "-c", code, job.folder, job.workload, str(job.steps), str(job.ranks), kind,
+                    str(launched), out], check=True)
     with open(out) as f:
         return json.load(f)
 
@@ -118,7 +132,7 @@ def peer_main(job):
     with socket.socket() as s:
         s.bind(("127.0.0.1", 0))
         port = s.getsockname()[1]
-    torch.multiprocessing.spawn(_peer, (port, job), nprocs=2)
+    torch.multiprocessing.spawn(_peer, (port, job), nprocs=int(job[3]))
 
 
 def main():
@@ -132,8 +146,9 @@ def main():
         make_data(folder, args.workload)
         ours, theirs = [], []
         for _ in range(args.turns):
-            ours.append(run_shale(folder, args.workload, args.steps))
-            theirs.append(run_peer(folder, args.workload, args.steps, args.peer))
+            job = Run(folder, args.workload, args.steps)
+            ours.append(run_shale(job))
+            theirs.append(run_peer(job, args.peer))
     report(args, ours, theirs)
 
 
