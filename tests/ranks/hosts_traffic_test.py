@@ -12,7 +12,7 @@ from hosts_run import by_nproc, by_rank, by_srun
 from traffic import Job, step_bytes, unit_sizes
 
 SHORT, LONG = 1, 6
-HYBRID = ("hybrid_shard", "hybrid_shard_zero2")
+HYBRID = ("hybrid_shard", "hybrid_shard_zero2", "mics")
 BIG_FRAMES = 1.03   # up to 64 KiB a frame: 0.3 % measured, 2 % on a busy machine, which sends smaller ones
 REAL_FRAMES = 1.08  # 1,514 bytes a frame, 1,448 of them payload: 4.6 %, and 2.3 % for an acknowledgement per two
 SLACK = 40_000      # bytes a step: the numbers, and the questions to the store
@@ -42,15 +42,14 @@ class TrafficTest(hosts_run.HostsTest):
         self.assertLessEqual(measured, formula * bound + SLACK, what)
 
     def expect(self, on, plugin, how=by_nproc, bound=BIG_FRAMES, **changes):
-        """`changes` beside the plugin are settings; gather and reduce the bytes of an element on its way."""
+        """`plugin` as in traffic.py; `changes` are settings, and what step_bytes() has to know."""
         job = Job(len(on.hosts), 4 // len(on.hosts))
         formula = {k: changes.pop(k) for k in ("gather", "reduce", "reductions", "replica_sums") if k in changes}
-        name = f"{plugin}-{len(on.hosts)}x{job.per_host}-{how.__name__}-{len(changes)}"
-        changes["sharding__plugin"] = plugin
+        name = f"{plugin}-{len(on.hosts)}x{job.per_host}-{how.__name__}-{len(changes)}".replace(", ", "-")
+        changes["sharding__plugin"] = plugin.split(",")[0]
         with self.subTest(name):
             crossing, staying, losses = self.measure(on, job.per_host, name, how, **changes)
-            of = "full_shard with pieces" if "sharding__options__reshard_size" in changes else plugin
-            out, back = step_bytes(of, job, self.sizes, **formula)
+            out, back = step_bytes(plugin, job, self.sizes, **formula)
             self.hold(crossing, out, bound, f"{name} between hosts")
             self.hold(staying, back, BIG_FRAMES, f"{name} inside hosts")
             self.assertEqual(losses, self.on_one_host(job, **changes))
@@ -58,7 +57,7 @@ class TrafficTest(hosts_run.HostsTest):
     def on_one_host(self, job, **changes):
         """Losses of the same four ranks here; nothing says here where a hybrid's groups end, so they are given."""
         if changes["sharding__plugin"] in HYBRID:
-            changes["sharding__options__shard_size"] = job.per_host
+            changes.setdefault("sharding__options__shard_size", job.per_host)
         key = "-".join(map(str, changes.values()))
         if key not in self.here:
             self.here[key] = self.train("here-" + key, 4, training__steps=LONG, **changes).losses
@@ -74,12 +73,14 @@ class TrafficTest(hosts_run.HostsTest):
             self.expect(on, "zero2")
             self.expect(on, "hybrid_shard", by_srun)
             self.expect(on, "hybrid_shard_zero2")
+            # Of a step's gathers only the first of each layer crosses, or each piece crosses once.
+            self.expect(on, "full_shard, reshard_size", sharding__options__reshard_size=2)
+            self.expect(on, "mics", by_rank)
+            self.expect(on, "mics, all ranks", by_srun, sharding__options__shard_size=4)
             # Two micro-steps: shards of gradients cross once a step, or as often as they are summed inside.
             twice = {"training__global_batch_size": 16, "reductions": 2}
             self.expect(on, "hybrid_shard_zero2", **twice)
             self.expect(on, "hybrid_shard_zero2", sharding__options__replica_at="micro_step", replica_sums=2, **twice)
-            self.expect(on, "full_shard", by_rank, sharding__options__reshard_size=2)
-            self.expect(on, "mics", sharding__options__shard_size=4)
 
     def test_four_hosts_of_one_rank(self):
         with Hosts(4, mtu=1500, real_frames=True) as on:

@@ -47,39 +47,39 @@ class Job:
 
 
 def plan_of(plugin, job):
-    """(shard groups, replica groups, whether layers are gathered again for their backward)."""
-    return {"no_shard": (job.alone, job.all, False), "full_shard": (job.all, job.alone, True),
-            "full_shard with pieces": (job.all, job.alone, True),
-            "shard_grad_op": (job.all, job.alone, False), "zero1": (job.all, job.alone, False),
-            "zero2": (job.all, job.alone, False), "hybrid_shard": (job.blocks, job.strides, True),
-            "hybrid_shard_zero2": (job.blocks, job.strides, False), "mics": (job.all, job.alone, True)}[plugin]
+    """(shard groups, replica groups, where layers are gathered again for their backward, if they are)."""
+    return {"no_shard": (job.alone, job.all, []), "full_shard": (job.all, job.alone, job.all),
+            "full_shard, reshard_size": (job.all, job.alone, job.blocks),
+            "mics, all ranks": (job.all, job.alone, job.all), "shard_grad_op": (job.all, job.alone, []),
+            "zero1": (job.all, job.alone, []), "zero2": (job.all, job.alone, []),
+            "hybrid_shard": (job.blocks, job.strides, job.blocks), "mics": (job.blocks, job.strides, job.blocks),
+            "hybrid_shard_zero2": (job.blocks, job.strides, [])}[plugin]
 
 
-def gathers(plugin, job, shards, piece):
-    """(crossing, staying) bytes of a unit's first gather in a step and of a later one. mics over all hosts: pieces
-    cross between ranks of equal place, then each host spreads what it got. Kept pieces: later ones stay in a host."""
-    plain = job.pairs(shards, piece)
-    if plugin == "mics":
-        levels = [job.pairs(job.strides, piece), job.pairs(job.blocks, piece * len(job.blocks))]
-        both = tuple(map(sum, zip(*levels)))
-        return both, both
-    if plugin == "full_shard with pieces":
-        return plain, job.pairs(job.blocks, piece * len(job.blocks))
-    return plain, plain
+def add(*parts):
+    return tuple(map(sum, zip(*parts)))
+
+
+def gather_bytes(plugin, job, groups, full):
+    """(crossing, staying) bytes of gathering `full` bytes in each group."""
+    piece = full // len(groups[0])
+    if plugin != "mics, all ranks":
+        return job.pairs(groups, piece)
+    # Between ranks of equal place first; then every host spreads what each of its ranks got.
+    return add(job.pairs(job.strides, piece), job.pairs(job.blocks, piece * len(job.blocks)))
 
 
 def step_bytes(plugin, job, sizes, gather=4, reduce=4, reductions=1, replica_sums=1):
-    """(crossing, staying) bytes of a step. gather, reduce: bytes of an element on its way; reductions, replica_sums: how
-    often a step sums gradients inside a shard group, and shards of them over the replicas."""
-    shards, replicas, twice = plan_of(plugin, job)
+    """(crossing, staying) bytes of a step. gather, reduce: bytes of an element on its way; reductions, replica_sums:
+    how often a step sums gradients inside a shard group, and shards of them over the replicas."""
+    shards, replicas, again = plan_of(plugin, job)
     ways = len(shards[0])
     slots, layers = 2, len(sizes) - 2  # with prefetch 1 the last two layers are still there when their backward comes
-    crossing = staying = 0
+    sent = [(0, 0)]
     for unit, size in enumerate(sizes):
         chunk = size if ways == 1 else (-(-size // ways) + ALIGN - 1) // ALIGN * ALIGN
-        again = twice and 0 < unit <= layers - slots
-        first, later = gathers(plugin, job, shards, chunk * gather)
-        for out, back in ([first] + [later] * again + [job.pairs(shards, chunk * reduce)] * reductions +
-                          [job.ring(replicas, chunk * reduce)] * replica_sums):
-            crossing, staying = crossing + out, staying + back
-    return crossing, staying
+        sent.append(gather_bytes(plugin, job, shards, chunk * ways * gather))
+        if again and 0 < unit <= layers - slots:
+            sent.append(gather_bytes(plugin, job, again, chunk * ways * gather))
+        sent += [job.pairs(shards, chunk * reduce)] * reductions + [job.ring(replicas, chunk * reduce)] * replica_sums
+    return add(*sent)
