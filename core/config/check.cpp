@@ -32,6 +32,10 @@ void check_batch(const Checked& checked, int world) {
   const std::int64_t global = config.training.global_batch_size, local = config.training.local_batch_size;
   if (global < 0) return;
   const std::int64_t ranks = std::max(world, 1), product = local * ranks;
+  if (constexpr std::int64_t kMost = 1'000'000; global / product > kMost)
+    return checked.errors.add(config.origin("training.global_batch_size"),
+                              str("[training] global_batch_size ", global, " makes ", global / product,
+                                  " micro-steps of local_batch_size ", local, "; at most ", kMost, " are possible"));
   if (global % product == 0) return;
   const std::string of_ranks = world > 0 ? str(" x ", world, world == 1 ? " rank = " : " ranks = ", product) : "";
   checked.errors.add(

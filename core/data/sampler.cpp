@@ -4,6 +4,7 @@
 #include <ATen/ops/empty.h>
 
 #include "core/base/error.h"
+#include "core/base/hash.h"
 #include "core/data/permutation.h"
 #include "core/data/source.h"
 
@@ -35,6 +36,14 @@ Sampler::Sampler(std::shared_ptr<const TokenSource> source, SamplerOptions optio
 std::int64_t Sampler::sequences() const { return sequences_; }
 
 std::int64_t Sampler::global_batch() const { return options_.micro_batch * options_.micro_steps * options_.world; }
+
+std::string Sampler::sample() const {
+  constexpr std::int64_t kPlaces = 256, kTokens = 16;
+  const std::int64_t n = std::min(kTokens, source_->size()), last = source_->size() - n;
+  std::vector<std::int64_t> tokens(static_cast<std::size_t>(kPlaces * n));
+  for (std::int64_t i = 0; i < kPlaces; ++i) source_->copy(last * i / (kPlaces - 1), n, tokens.data() + i * n);
+  return hash_text({reinterpret_cast<const char*>(tokens.data()), tokens.size() * sizeof(std::int64_t)});
+}
 
 std::int64_t Sampler::sequence_at(std::int64_t position) const {
   check(position >= 0, "data position ", position);

@@ -50,6 +50,8 @@ class Sampler {
   Sampler(std::shared_ptr<const TokenSource>, SamplerOptions, const Log&);
   std::int64_t sequences() const;     // in one epoch
   std::int64_t global_batch() const;  // sequences per step
+  // A hash of some thousand tokens from all over the data: most likely another one for other data.
+  std::string sample() const;
   // Which window stands at a position of the endless order: place position % sequences() of epoch position /
   // sequences(). Epochs flow into each other, so no step is ever short. O(1) memory.
   std::int64_t sequence_at(std::int64_t position) const;

@@ -1,11 +1,10 @@
-#include <thread>
-
 #include <ATen/Parallel.h>
 
 #include <filesystem>
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/device/cgroup.h"
 #include "core/engine/join.h"
 #include "core/train/report.h"
 #include "core/train/run.h"
@@ -14,9 +13,8 @@ namespace shale {
 namespace {
 
 void set_threads(const Surroundings& s, int local_world) {
-  const int cores = static_cast<int>(std::thread::hardware_concurrency());
   const auto asked = static_cast<int>(s.config.training.threads);
-  at::set_num_threads(asked > 0 ? asked : std::max(1, cores / local_world));
+  at::set_num_threads(asked > 0 ? asked : std::max(1, usable_cores() / local_world));
 }
 
 int local_world(const Topology& t, int rank) {
@@ -48,6 +46,7 @@ void agree_on_model(const Run& run) {
 
 void agree_on_data(const Run& run, const Sampler& data, const std::string& path) {
   agree_on(run, str(data.sequences()), Code::input, path + ": holds one number of sequences", kSameFiles);
+  agree_on(run, data.sample(), Code::input, path + ": holds one sequence of tokens", kSameFiles);
 }
 
 void make_plans(Run& run) {

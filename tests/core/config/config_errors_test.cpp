@@ -98,6 +98,12 @@ TEST_F(ConfigErrorTest, BatchMustDivideC17) {
             "run.toml:3:21: [training] global_batch_size 8 is not a multiple of local_batch_size 3");
 }
 
+TEST_F(ConfigErrorTest, MicroStepsAreBounded) {
+  EXPECT_EQ(error("[training]\nlocal_batch_size = 1\nglobal_batch_size = 1000000000000\n"),
+            "run.toml:3:21: [training] global_batch_size 1000000000000 makes 1000000000000 micro-steps of "
+            "local_batch_size 1; at most 1000000 are possible");
+}
+
 TEST_F(ConfigErrorTest, DataMustBeNamed) {
   EXPECT_EQ(error("[training]\nsteps = 1  # no dataset_path\n"),
             "run.toml: [training] dataset_path is not set; name the file or folder to train on");

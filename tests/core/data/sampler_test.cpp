@@ -80,6 +80,11 @@ TEST(Sampler, WindowsAndTheirTargets) {
   }
 }
 
+TEST(Sampler, ASampleTellsDataApart) {
+  EXPECT_EQ(make(100, {}).sample(), make(100, {2, 3, 1}, 1, false, 9).sample());  // of the data alone
+  EXPECT_NE(make(100, {}).sample(), make(101, {}).sample());
+}
+
 TEST(Sampler, CountsSequencesC6) {
   const auto sequences = [](std::int64_t tokens) {
     SamplerOptions options;
