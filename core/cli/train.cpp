@@ -52,7 +52,7 @@ int rank_main(const Config& config, const Launch& launch) {
     const auto context = run_context(config, *world);
     const auto plugins = load_plugins_together(world->everyone(), config, installed_plugins(), log, &context);
     const auto device = open_device(config.training.device, launch.local_rank, cuda_folder());
-    return train({config, log, *world, *plugins, *device, group_maker(config, *world)});
+    return train({config, log, *world, *plugins, *device, group_maker(config, *world), launch.step_told});
   } catch (...) {
     rethrow_first_cause(*world);
   }

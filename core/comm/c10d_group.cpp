@@ -314,7 +314,11 @@ std::string plain_reason(const std::exception& error) {
   }
 }
 
-bool is_timeout(const std::string& reason) { return reason.find("imed out") != std::string::npos; }
+bool is_silence(const std::string& reason) { return reason.find("Socket Timeout") != std::string::npos; }
+
+bool is_timeout(const std::string& reason) {
+  return reason.find("imed out") != std::string::npos || is_silence(reason);
+}
 
 GlooDevice open_device(const std::string& interface_name, const std::string& address) {
   const QuietThreads quiet;

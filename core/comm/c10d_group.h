@@ -32,7 +32,8 @@ std::unique_ptr<Group> connect_group(const GroupSpec&, const GlooDevice&, const 
 
 // What a c10d or Gloo exception says, on one line without source places and stack.
 std::string plain_reason(const std::exception&);
-bool is_timeout(const std::string& reason);
+bool is_timeout(const std::string& reason);  // a limit passed here, so this is a first cause
+bool is_silence(const std::string& reason);  // of the store's connection; also a timeout
 
 // While one lives, signals are not delivered to threads started meanwhile: handlers run on the main thread only, and a
 // peer that hangs up does not end the process by SIGPIPE.

@@ -28,6 +28,7 @@ using Keys = std::vector<std::string>;
 
 constexpr double kLongestPause = 0.1;  // seconds between two questions to the store
 constexpr double kHandshake = 8;       // seconds within which whoever listens at the port must answer as the store
+constexpr double kAnswer = 20;         // seconds within which the store must answer later: a stopped rank 0 never does
 constexpr double kFarewell = 5;        // seconds a rank that is done stays for the others to finish
 constexpr const char* kDuplicate = "duplicate";
 constexpr const char* kComplete = "complete";
@@ -93,6 +94,9 @@ class C10dStore final : public Store {
       return call();
     } catch (const std::exception& error) {
       const std::string reason = plain_reason(error);
+      if (is_silence(reason))
+        fail(Code::dist, "rank ", rank_, ": the job's store does not answer, asked for \"", key,
+             "\"; is rank 0 stopped?");
       if (is_timeout(reason)) {
         const double limit = std::chrono::duration<double>(job_->getTimeout()).count();
         fail(Code::dist, "rank ", rank_, ": no rank set \"", key, "\" in the job's store within ", limit, " s");
@@ -156,6 +160,7 @@ TcpStore open_store(const Launch& launch, double end, RankClaim& claim) {
   try {
     TcpStore store = connect_store(launch, options);
     store->setTimeout(milliseconds(launch.init_timeout));
+    limit_answers_from(launch.port, std::min(launch.init_timeout, kAnswer));
     return store;
   } catch (const std::exception& error) {
     fail(Code::dist, "start-up: rank ", launch.rank, " of ", launch.world, ": whoever listens at ", place(launch),
@@ -317,9 +322,11 @@ class C10dWorld final : public World {
     } catch (const Error&) {
       throw;
     } catch (const std::exception& error) {
-      const std::string text =
-          str("start-up: rank ", launch_.rank, " lost the store at ", place(launch_), " (", plain_reason(error), ")");
-      throw Error(Code::dist, text).mark_secondary();
+      const std::string reason = plain_reason(error), me = str("start-up: rank ", launch_.rank);
+      if (is_timeout(reason))
+        fail(Code::dist, me, ": the store at ", place(launch_), " does not answer any more; is rank 0 stopped, or its ",
+             "host cut off?");
+      throw Error(Code::dist, str(me, " lost the store at ", place(launch_), " (", reason, ")")).mark_secondary();
     }
   }
 

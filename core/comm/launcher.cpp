@@ -1,5 +1,6 @@
 #include "core/comm/launcher.h"
 
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -76,10 +77,35 @@ std::string signal_text(int signal) {
   return str("was killed by signal ", signal, " (SIG", name ? name : "?", hint, ")");
 }
 
+// The step each rank is in, 0 before the first: memory that the ranks share with the launcher.
+class StepBoard {
+ public:
+  explicit StepBoard(int ranks) : bytes_(sizeof(Step) * static_cast<std::size_t>(ranks)) {
+    void* memory = mmap(nullptr, bytes_, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    if (memory == MAP_FAILED) fail(Code::io, "launcher: no memory to share with the ranks: ", std::strerror(errno));
+    steps_ = static_cast<Step*>(memory);  // zeros, as an atomic 0 is
+  }
+  ~StepBoard() { munmap(steps_, bytes_); }
+  StepBoard(const StepBoard&) = delete;
+  StepBoard& operator=(const StepBoard&) = delete;
+
+  std::atomic<std::int64_t>* of(int local) const { return steps_ + local; }
+  std::string text(int local) const {
+    const std::int64_t step = steps_[local].load();
+    return step > 0 ? str(" in step ", step) : "";
+  }
+
+ private:
+  using Step = std::atomic<std::int64_t>;
+  static_assert(Step::is_always_lock_free);
+  std::size_t bytes_;
+  Step* steps_;
+};
+
 class Herd {
  public:
   Herd(const Launch& base, const std::function<int(const Launch&)>& rank_main, const LauncherOptions& options)
-      : base_(base), rank_main_(rank_main), options_(options) {}
+      : base_(base), rank_main_(rank_main), options_(options), steps_(base.local_world) {}
   ~Herd() { kill_all(); }
 
   int run();
@@ -90,6 +116,8 @@ class Herd {
   [[noreturn]] void be_rank(int local, const OwnedFd& listening, const OwnedFd& report);
   void reap();
   void ended(Rank&, int status);
+  std::string late() const;
+  std::string stopped() const;
   void on_signal(int signal);
   void keep_deadlines();
   void send_all(int signal) const;
@@ -101,6 +129,7 @@ class Herd {
   Launch base_;
   const std::function<int(const Launch&)>& rank_main_;
   const LauncherOptions& options_;
+  StepBoard steps_;
   Signals signals_;
   std::vector<Rank> ranks_;
   std::vector<Cause> causes_;
@@ -152,6 +181,7 @@ void Herd::be_rank(int local, const OwnedFd& listening, const OwnedFd& report) {
   Launch launch = base_;
   launch.rank = base_.rank + local;
   launch.local_rank = local;
+  launch.step_told = steps_.of(local);
   launch.spawn = 0;
   if (launch.rank == 0) {
     launch.listen_fd = listening.get();
@@ -177,19 +207,44 @@ void Herd::reap() {
 void Herd::ended(Rank& rank, int status) {
   const int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
   const int code = signal != 0 ? 128 + signal : WEXITSTATUS(status);
-  if (code == 0) return;
+  if (code == 0) {
+    stop_at_ = std::min(stop_at_, now() + options_.leave_after);  // ranks are done at the same time
+    return;
+  }
   const auto report = read_report(rank.report);
   if (report) {
-    causes_.push_back({code, report->secondary, report->time,
-                       str("[rank ", rank.number, "] ", code_name(report->code), ": ", report->text)});
+    const bool waited = report->code == Code::dist && !report->secondary;
+    causes_.push_back(
+        {code, report->secondary, report->time,
+         str("[rank ", rank.number, "] ", code_name(report->code), ": ", report->text, waited ? stopped() : "")});
   } else if (code > 128 && (signal == 0 || signal == forwarded_)) {
     left_by_signal_ = code;
   } else if (!stopping_) {
     const std::string how = signal != 0 ? signal_text(signal) : str("ended with exit code ", code, " and said nothing");
-    causes_.push_back({code, false, now(), str("rank ", rank.number, " ", how)});
+    causes_.push_back({code, false, now(), str("rank ", rank.number, " ", how, steps_.text(rank.number - base_.rank))});
   }
   const bool in_order = !report && causes_.empty();
   stop_at_ = std::min(stop_at_, now() + (in_order ? options_.leave_after : options_.grace));
+}
+
+std::string Herd::late() const {
+  const auto rank = std::ranges::find_if(ranks_, &Rank::alive);
+  return str("rank ", rank->number, " was still there ", options_.leave_after, " s after another had done its work",
+             stopped());
+}
+
+// Ranks that a signal has stopped, as the reason why others waited for them in vain.
+std::string Herd::stopped() const {
+  std::string out;
+  for (const Rank& rank : ranks_) {
+    siginfo_t info{};
+    if (!rank.alive || waitid(P_PID, static_cast<id_t>(rank.pid), &info, WSTOPPED | WNOHANG | WNOWAIT) != 0) continue;
+    if (info.si_pid == 0) continue;
+    const char* name = sigabbrev_np(info.si_status);
+    out += str("; rank ", rank.number, " was stopped by signal ", info.si_status, " (SIG", name ? name : "?", ")",
+               steps_.text(rank.number - base_.rank));
+  }
+  return out;
 }
 
 void Herd::on_signal(int signal) {
@@ -206,7 +261,10 @@ void Herd::on_signal(int signal) {
 }
 
 void Herd::keep_deadlines() {
+  if (!any_alive()) return;
   if (!stopping_ && now() >= stop_at_) {
+    if (causes_.empty() && left_by_signal_ == 0)
+      causes_.push_back({static_cast<int>(Code::dist), false, now(), late()});
     stopping_ = true;
     kill_at_ = now() + options_.kill_after;
     send_all(SIGTERM);

@@ -12,7 +12,7 @@ namespace shale {
 struct LauncherOptions {
   double grace = 2;         // seconds the others have to end by themselves after one failed, before SIGTERM
   double kill_after = 3;    // seconds between that SIGTERM and SIGKILL
-  double leave_after = 60;  // seconds the others may still save after one left by a signal, before SIGTERM
+  double leave_after = 60;  // seconds the others have after one was done, or left by a signal to save, before SIGTERM
   std::function<void(const std::string&)> print;  // one line; standard error if empty
 };
 

@@ -6,10 +6,12 @@
 #include <netinet/in.h>
 #include <poll.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <set>
@@ -44,6 +46,16 @@ std::string numeric(const sockaddr* address) {
     inet_ntop(AF_INET6, &reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr, text, sizeof text);
   }
   return text;
+}
+
+// Of the other end; 0 if there is none.
+int peer_port(int fd) {
+  sockaddr_storage peer{};
+  socklen_t length = sizeof peer;
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&peer), &length) != 0) return 0;
+  if (peer.ss_family == AF_INET) return ntohs(reinterpret_cast<const sockaddr_in*>(&peer)->sin_port);
+  if (peer.ss_family == AF_INET6) return ntohs(reinterpret_cast<const sockaddr_in6*>(&peer)->sin6_port);
+  return 0;
 }
 
 // 0, or errno.
@@ -127,6 +139,16 @@ bool answers(const std::string& host, int port, double seconds) {
     if (connects(*a, seconds)) return true;
   }
   return false;
+}
+
+void limit_answers_from(int port, double seconds) {
+  const auto whole = static_cast<time_t>(seconds);
+  const timeval limit{whole, static_cast<suseconds_t>((seconds - static_cast<double>(whole)) * 1e6)};
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator("/proc/self/fd", none)) {
+    const int fd = std::atoi(entry.path().filename().c_str());
+    if (peer_port(fd) == port) setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof limit);
+  }
 }
 
 std::string route_to(const std::string& host) {

@@ -34,6 +34,10 @@ int port_of(const OwnedFd& listening);
 // not resolve.
 bool answers(const std::string& host, int port, double seconds);
 
+// Reads from this process's connections to that port of any host fail after so many seconds without an answer. For
+// connections that a library made and keeps to itself.
+void limit_answers_from(int port, double seconds);
+
 // The address of this machine from which packets to `host` leave: what a peer can reach. Sends nothing. "127.0.0.1"
 // where host is local, also under its own name.
 std::string route_to(const std::string& host);

@@ -2,6 +2,8 @@
 // once; the order of sources and their variables are in core/config/README.md.
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <string>
 
 #include "core/config/environment.h"
@@ -21,6 +23,8 @@ struct Launch {
   std::string interface_name;  // network interface to bind, from GLOO_SOCKET_IFNAME; "" = by route to the master
   std::string error_file;      // TORCHELASTIC_ERROR_FILE, or ""
   double init_timeout = 300, timeout = 100;  // seconds: start-up, and any later wait
+  // Of a local launch: where this rank leaves the step it is in, for the launcher to read when it dies. Else null.
+  std::atomic<std::int64_t>* step_told = nullptr;
   int listen_fd = -1;  // rank 0 of a local launch: the listening socket its store takes over, so nobody steals the port
 };
 

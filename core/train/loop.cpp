@@ -1,6 +1,7 @@
 #include "core/train/loop.h"
 
-#include "core/base/text.h"
+#include "core/base/error.h"
+#include "core/comm/rank_report.h"
 #include "core/train/evaluate.h"
 #include "core/train/load.h"
 #include "core/train/report.h"
@@ -21,6 +22,20 @@ void after_step(Run& run, const RunFolder& folder, Reporter& reporter, const Ste
   if (c.checkpoint.enable && (last || due(report.step, c.checkpoint.interval))) {
     save(run, folder.checkpoints);
     reporter.note(str("step ", report.step, ": saved a snapshot in ", folder.checkpoints));
+  }
+}
+
+// What goes wrong in a step says in which, also to the launcher, should this process be killed in it.
+template <class Work>
+void in_step(const Surroundings& s, std::int64_t step, Work&& work) {
+  if (s.step_told) s.step_told->store(step);
+  try {
+    work();
+  } catch (...) {
+    const RankReport wrong = current_exception_report();
+    Error error(wrong.code, str("step ", step, ": ", wrong.text));
+    if (wrong.secondary) error.mark_secondary();
+    throw error;
   }
 }
 
@@ -67,9 +82,11 @@ int train(const Surroundings& s) {
   tell_start(*run, folder, reporter);
   StepReport report;
   while (run->progress.step < run->total_steps && report.stop_signal == 0) {
-    report = train_step(*run);
-    reporter.step(*run, report);
-    after_step(*run, folder, reporter, report);
+    in_step(s, run->progress.step + 1, [&] {
+      report = train_step(*run);
+      reporter.step(*run, report);
+      after_step(*run, folder, reporter, report);
+    });
   }
   if (reporter.tokens_per_second() > 0)
     reporter.note(str("done: ", run->progress.step, " steps, ", run->progress.tokens, " tokens, ",

@@ -1,6 +1,7 @@
 // Everything a run holds while it goes, made once by prepare(). Values and owners; one thread.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -29,7 +30,8 @@ struct Surroundings {
   World& world;
   Plugins& plugins;
   ComputeDevice& device;
-  GroupMaker make_group;  // groups of the device's kind
+  GroupMaker make_group;                           // groups of the device's kind
+  std::atomic<std::int64_t>* step_told = nullptr;  // where the step under way is left for the launcher, or null
 };
 
 struct Plans {

@@ -28,7 +28,7 @@ int agree_to_stop(const Run& run) {
 void refuse_not_finite(const Run& run, const StepReport& r) {
   const bool overflow_of_scale = run.scaler->scale() != 1 && std::isfinite(r.loss);
   if (overflow_of_scale || run.config().training.nan_policy == "skip") return;
-  fail(Code::numeric, "step ", r.step, ": the ", std::isfinite(r.loss) ? "gradient norm" : "loss", " is ",
+  fail(Code::numeric, "the ", std::isfinite(r.loss) ? "gradient norm" : "loss", " is ",
        std::abs(std::isfinite(r.loss) ? r.grad_norm : r.loss), "; lower optimizer.lr, look at the data, or set ",
        "training.nan_policy = \"skip\"");
 }

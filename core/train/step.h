@@ -19,7 +19,7 @@ struct StepReport {
   double seconds = 0;
 };
 
-// Error{numeric} naming the step when loss or gradients are not finite and the run is not to skip such steps.
+// Error{numeric} when loss or gradients are not finite and the run is not to skip such steps.
 StepReport train_step(Run&);
 
 }  // namespace shale

@@ -4,6 +4,7 @@
 #include <sys/prctl.h>
 
 #include <atomic>
+#include <fstream>
 
 #include "core/base/error.h"
 #include "tests/core/comm/ranks.h"
@@ -29,6 +30,14 @@ Outcome with_bad_rank(const std::function<int()>& bad) {
 
 std::atomic<int> signals_seen = 0;
 void count_signal(int) { ++signals_seen; }
+
+void wait_for_stop(int pid) {
+  std::string line;
+  while (line.find(") T") == std::string::npos) {
+    std::getline(std::ifstream(str("/proc/", pid, "/stat")), line);
+    usleep(1000);
+  }
+}
 
 // Tells that it is ready and waits for a signal, which cannot come too early: it is blocked until then.
 void wait_for_signal(int signal, const Channel& ready) {
@@ -100,6 +109,43 @@ TEST(Launcher, C7AKilledRankIsNamedWithItsSignal) {
   const Outcome outcome = with_bad_rank([] { return raise(SIGKILL); });
   EXPECT_EQ(outcome.code, 128 + SIGKILL);
   EXPECT_EQ(outcome.lines, Lines{"rank 1 was killed by signal 9 (SIGKILL; out of memory?)"});
+}
+
+TEST(Launcher, AKilledRankIsNamedWithItsStep) {
+  const HardLimit limit(30);
+  const auto rank_main = [](const Launch& launch) {
+    launch.step_told->store(7 + launch.rank);
+    return launch.rank == 1 ? raise(SIGKILL) : pause();
+  };
+  const Outcome outcome = run_launch(local_launch(3), rank_main, impatient());
+  EXPECT_EQ(outcome.lines, Lines{"rank 1 was killed by signal 9 (SIGKILL; out of memory?) in step 8"});
+}
+
+TEST(Launcher, AStoppedRankIsNamedAsWhatTheOthersWaitedFor) {
+  const HardLimit limit(30);
+  const Channel pid;
+  const auto rank_main = [&](const Launch& launch) -> int {
+    if (launch.rank == 1) {
+      launch.step_told->store(3);
+      pid.put(getpid());
+      while (true) raise(SIGSTOP);
+    }
+    wait_for_stop(pid.take<int>());
+    fail(Code::dist, "nobody came");
+  };
+  const Outcome outcome = run_launch(local_launch(2), rank_main, impatient());
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(outcome.lines, Lines{"[rank 0] E-dist: nobody came; rank 1 was stopped by signal 19 (SIGSTOP) in step 3"});
+}
+
+TEST(Launcher, ARankThatStaysWhenAnotherIsDoneIsEnded) {
+  const HardLimit limit(30);
+  LauncherOptions options = impatient();
+  options.leave_after = 0.2;
+  const Outcome outcome = run_launch(
+      local_launch(3), [](const Launch& launch) { return launch.rank == 1 ? pause() : 0; }, options);
+  EXPECT_EQ(outcome.code, 5);
+  EXPECT_EQ(outcome.lines, Lines{"rank 1 was still there 0.2 s after another had done its work"});
 }
 
 TEST(Launcher, ACrashIsNamedWithItsSignal) {

@@ -94,6 +94,22 @@ TEST(Startup, C16RankZeroNeverComes) {
       << second.error();
 }
 
+TEST(Startup, AStoppedRankZeroIsNotWaitedForForEver) {
+  const HardLimit limit(40);
+  const int port = free_port();
+  const auto start = [&](int rank) {
+    Launch launch = rank_of(rank, 3, port);
+    launch.init_timeout = 3;
+    return join_and_sum(launch);
+  };
+  Process first([&] { return start(0); }), second([&] { return start(1); });
+  usleep(1500000);  // both wait for rank 2 by now
+  kill(first.pid(), SIGSTOP);
+  EXPECT_EQ(second.join(), 5);
+  EXPECT_FALSE(second.secondary());
+  EXPECT_TRUE(has(second.error(), "does not answer")) << second.error();
+}
+
 TEST(Startup, C16AnUnknownInterface) {
   const HardLimit limit(30);
   const int port = free_port();
