@@ -160,6 +160,8 @@ shale_status* from_to(void* ctx, shale_lane* lane, std::uint32_t group,
     if (auto* problem = find_members(services(ctx), l, group, members)) return problem;
     if (auto* problem = tensor_from_c(t.first, "send", Use::read, l.device, send)) return problem;
     if (auto* problem = tensor_from_c(t.second, "recv", Use::write, l.device, recv)) return problem;
+    if (l.changing.defined() && overlaps(send, l.changing))
+      return bad("send", "is the master, which the next steps may change while it is sent: copy it first");
     return body(l, members, send, recv);
   });
 }

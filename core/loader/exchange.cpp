@@ -22,7 +22,7 @@ shale_exchange_call call_to_c(const ExchangeCall& call, const shale_flat* flat, 
 }
 
 HookCall where(const char* name, const ExchangeCall& c, const at::Tensor& t) {
-  return {name, c.step, c.flat, c.range, c.lane, t.device()};
+  return {name, c.step, c.flat, c.range, c.lane, t.device(), {}};
 }
 
 class OwnExchange final : public Exchange {
@@ -66,22 +66,23 @@ class OwnOuter final : public OuterStep {
   OwnOuter(PluginInstance& plugin, const shale_outer& table) : plugin_(plugin), table_(table) {}
 
   void begin(const OuterCall& call, const at::Tensor& master) override {
-    if (table_.begin != nullptr) run("outer begin", table_.begin, call, tensor_to_c(master, Use::read));
+    if (table_.begin != nullptr) run(where("outer begin", call, master), table_.begin, tensor_to_c(master, Use::read));
   }
   void apply(const OuterCall& call, const at::Tensor& master) override {
-    run("outer apply", table_.apply, call, tensor_to_c(master, Use::write));
+    HookCall hook = where("outer apply", call, master);
+    hook.changing = at::Tensor();  // the steps wait for it
+    run(hook, table_.apply, tensor_to_c(master, Use::write));
   }
 
  private:
-  void run(const char* name, decltype(shale_outer::apply) hook, const OuterCall& call, const shale_tensor& master) {
-    const auto device = master.device_type == SHALE_DEVICE_CUDA
-                            ? at::Device(at::kCUDA, static_cast<at::DeviceIndex>(master.device_index))
-                            : at::Device(at::kCPU);
-    run_hook(plugin_, {name, call.step, call.flat, call.range, call.lane, device},
-             [&](const shale_flat* flat, shale_lane* lane) {
-               const shale_outer_call c{sizeof c, 0, number(call.step), flat, lane};
-               return hook(plugin_.self(), &c, &master);
-             });
+  static HookCall where(const char* name, const OuterCall& c, const at::Tensor& master) {
+    return {name, c.step, c.flat, c.range, c.lane, master.device(), master};
+  }
+  void run(const HookCall& hook, decltype(shale_outer::apply) function, const shale_tensor& master) {
+    run_hook(plugin_, hook, [&](const shale_flat* flat, shale_lane* lane) {
+      const shale_outer_call c{sizeof c, 0, number(hook.step), flat, lane};
+      return function(plugin_.self(), &c, &master);
+    });
   }
 
   PluginInstance& plugin_;

@@ -14,6 +14,7 @@ struct HookCall {
   const ShardRange* range = nullptr;
   Lane* lane = nullptr;
   at::Device device = at::kCPU;
+  at::Tensor changing = {};  // an input that stays still only until the first collective; perhaps none
 };
 
 // What a hook's answer means when a service call in it had gone wrong before: null = none had. The failure of the
@@ -27,6 +28,7 @@ void run_hook(PluginInstance& plugin, const HookCall& call, F&& body) {
   const std::string doing = str(call.name, " of ", hooks.flats().name(*call.flat), " at step ", call.step);
   const shale_flat* flat = hooks.flats().view(*call.flat, *call.range);
   HookServices::Lent lent(hooks, *call.lane, call.device);
+  lent.handle()->changing = call.changing;
   auto failure = plugin.attempt(doing.c_str(), Code::internal, [&] { return body(flat, lent.handle()); });
   failure = judge(plugin, doing.c_str(), std::move(failure), lent.take_failure());
   if (failure) failure->raise();

@@ -22,6 +22,7 @@ struct shale_lane {
   at::Device device = at::kCPU;  // where it works
   shale::Status failed;          // the first service call that went wrong
   at::Tensor staging;            // of reduce_scatter, kept for its next call
+  at::Tensor changing;           // not to be sent: later steps may change it while it is on its way; perhaps none
 };
 
 namespace shale {

@@ -81,6 +81,7 @@ void add_reductions(Forecast& f, const MemoryPlan& memory, const ShardPlan& plan
       const auto times = unit.reduce_at == SyncAt::boundary ? 1 : topology.micro_steps;
       const auto piece = flat.range.chunk * width(flat.precision.reduce);
       f.reduce_bytes += piece * (flat.ways - 1) * times;
+      if (unit.replica_at == SyncAt::never) continue;
       const auto replicas = static_cast<std::int64_t>(members(plan.groups[unit.replica_group], 0).size());
       const bool each = !flat.whole_grads && unit.replica_at == SyncAt::micro_step;
       f.replica_bytes += 2 * piece * (replicas - 1) / replicas * (each ? times : 1);
@@ -100,6 +101,7 @@ Forecast forecast(const Model& model, const MemoryPlan& memory, const ShardPlan&
     for (auto& flat : unit.flats) element = width(flat.precision.compute);
   f.activations = most_alive(model, work, element);
   f.process = work.process;
+  f.own_exchanges = plan.own.any();
   f.gather_bytes = gathers_of_step(memory, topology.micro_steps);
   add_reductions(f, memory, plan, topology);
   return f;
@@ -111,7 +113,9 @@ std::string describe(const Forecast& f) {
              ", gradient shards ", text(f.grad_shards), ", weight slots ", text(f.slots), ", gradient slots ",
              text(f.grad_slots), f.kept > 0 ? ", kept pieces " + text(f.kept) : "",
              f.hooks > 0 ? ", state and scratch of the strategy " + text(f.hooks) : "", ", activations ",
-             text(f.activations), ", process ", text(f.process), "; it will send ", text(f.sent()), " a step");
+             text(f.activations), ", process ", text(f.process),
+             f.own_exchanges ? "; without the strategy's own exchanges it would send " : "; it will send ",
+             text(f.sent()), " a step");
 }
 
 }  // namespace shale

@@ -28,7 +28,8 @@ struct Forecast {
   }
   std::int64_t process = 0;  // libraries and heap of a process before the first tensor
   std::int64_t total() const { return tensors() + process; }
-  // Payload a rank sends per step.
+  // Payload a rank sends per step; what hooks of a strategy send is not known, and counted as if the core did it.
+  bool own_exchanges = false;
   std::int64_t gather_bytes = 0, reduce_bytes = 0, replica_bytes = 0;
   std::int64_t sent() const { return gather_bytes + reduce_bytes + replica_bytes; }
 };

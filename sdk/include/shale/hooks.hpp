@@ -68,7 +68,15 @@ class HookTools {
   void axpby(shale_lane* l, double a, const shale_tensor& x, double b, const shale_tensor& y) const {
     plugin_.ok(math_.axpby(math_.ctx, l, a, &x, b, &y));
   }
-  const shale_math& math() const { return math_; }  // matmul: plugin.ok(t.math().matmul(t.math().ctx, ...))
+  struct Product {
+    std::uint32_t transpose = 0;  // bit 0: a, bit 1: b
+    double alpha = 1, beta = 0;
+  };
+  // c = alpha op(a) op(b) + beta c
+  void matmul(shale_lane* l, Product p, const shale_tensor& a, const shale_tensor& b, const shale_tensor& c) const {
+    plugin_.ok(math_.matmul(math_.ctx, l, p.transpose, p.alpha, &a, &b, p.beta, &c));
+  }
+  const shale_math& math() const { return math_; }
   void orthogonalise(shale_lane* l, const shale_tensor& a) const { plugin_.ok(math_.orthogonalise(math_.ctx, l, &a)); }
 
  private:

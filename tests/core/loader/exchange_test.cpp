@@ -181,6 +181,14 @@ TEST(Hooks, WhatGoesWrongSaysWhichHookUnitAndStep) {
   });
 }
 
+TEST(Hooks, AMasterIsNotSentWhileStepsGoOn) {
+  expect_error(Code::internal, {"outer begin of layers.0 at step 3: send: is the master", "copy it first"}, [] {
+    Rank r("sends master", 0, 1);
+    r.range = {15, 0, 15};
+    r.plugins->sharding().outer()->begin({3, &r.flat, &r.range, &r.lane}, at::zeros({15}));
+  });
+}
+
 TEST(Hooks, AServiceCallThatFailedCannotBeIgnored) {
   expect_error(Code::internal, {"gather of layers.0 at step 3: dst: has dtype 0"}, [] {
     test::Meeting alone(1);

@@ -43,6 +43,27 @@ Forecast forecast_of(const Case& c) {
   return forecast(model, memory, plan, topology, c.work);
 }
 
+TEST(Forecast, ReplicasThatTrainApartSendNothing) {
+  const auto model = make_model(small(), {}, 64);
+  ShardPlan plan;
+  plan.groups = {self_partition(2), world_partition(2)};
+  plan.units.resize(model.info.units.size());
+  for (auto& u : plan.units) u.replica_group = kWorldGroup;
+  PrecisionTable table;
+  for (auto& unit : model.info.units) table.units.emplace_back(unit.parameters.size(), ParameterPrecision{});
+  const auto told = [&] {
+    Topology topology;
+    topology.world = 2;
+    return forecast(model, plan_memory(model.info, table, plan, 0, 1), plan, topology, {});
+  };
+  EXPECT_GT(told().replica_bytes, 0);
+  EXPECT_THAT(describe(told()), HasSubstr("; it will send"));
+  for (auto& u : plan.units) u.replica_at = SyncAt::never;
+  plan.own.outer = true;
+  EXPECT_EQ(told().sent(), 0);
+  EXPECT_THAT(describe(told()), HasSubstr("without the strategy's own exchanges it would send 0 B a step"));
+}
+
 TEST(Forecast, TakesTheMemoryPlanAsItIs) {
   for (int world : {1, 2, 3}) {
     const Case c{.world = world, .work = {.micro_steps = 2}};

@@ -60,6 +60,10 @@ class Hooks : public Sharding, public Exchange, public Outer {
   // outer: the mean over the peers, and a count of the calls in the state.
   void begin(const shale_outer_call& c, const shale_tensor& master) {
     if (!master.read_only) throw Error(SHALE_INTERNAL, "", "may write");
+    if (mood("sends master")) {
+      const std::uint64_t n = c.flat->length * tools.size(peers_);
+      tools.all_gather(c.lane, peers_, master, tools.scratch(c.lane, master, SHALE_F32, n));
+    }
     tools.copy(c.lane, tools.scratch(c.lane, master, SHALE_F32, c.flat->length), master);
   }
   void apply(const shale_outer_call& c, const shale_tensor& master) {
