@@ -285,8 +285,8 @@ class C10dWorld final : public World {
   std::shared_ptr<Store> shared_store() override { return store_; }
   const Topology& topology() const override { return topology_; }
 
-  std::unique_ptr<Group> group(const Partition& partition, const std::string& name) override {
-    GroupSpec spec{name, part_of(partition, name), rank(), launch_.init_timeout, launch_.timeout};
+  std::unique_ptr<Group> group(const Partition& partition, const std::string& name, double timeout = 0) override {
+    GroupSpec spec{name, part_of(partition, name), rank(), launch_.init_timeout, timeout > 0 ? timeout : launch_.timeout};
     const auto store = next_store(spec.ranks);
     if (spec.ranks.size() == 1) return make_local_group(name);
     return connect_group(spec, device_, store);

@@ -41,7 +41,7 @@ class LocalWorld final : public World {
   int local_rank() const override { return 0; }
   std::shared_ptr<Store> shared_store() override { return store_; }
   const Topology& topology() const override { return topology_; }
-  std::unique_ptr<Group> group(const Partition& partition, const std::string& name) override {
+  std::unique_ptr<Group> group(const Partition& partition, const std::string& name, double = 0) override {
     check(partition.size() == 1, "group \"", name, "\": a partition of ", partition.size(), " ranks in a world of one");
     return make_local_group(name);
   }

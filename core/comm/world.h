@@ -41,10 +41,11 @@ class World {
   virtual int local_rank() const = 0;
   Store& store() { return *shared_store(); }
   virtual std::shared_ptr<Store> shared_store() = 0;  // for a thread that may outlive the World
-  virtual const Topology& topology() const = 0;  // micro_steps, cuda and device fields are the caller's to fill
+  virtual const Topology& topology() const = 0;       // micro_steps, cuda and device fields are the caller's to fill
   // My part of the partition as a new group, its connections of its own. All ranks call it, in the same order, with the
   // same partition and name; it has the start-up time limit. Destroy groups before the World.
-  virtual std::unique_ptr<Group> group(const Partition&, const std::string& name) = 0;
+  // timeout: seconds that a wait may take, 0 = the run's.
+  virtual std::unique_ptr<Group> group(const Partition&, const std::string& name, double timeout = 0) = 0;
   // The same on a device; a part of one rank gets a group without communication.
   virtual std::unique_ptr<Group> device_group(const Partition&, const std::string& name, const DeviceGroupMaker&) = 0;
   Group& everyone() { return *everyone_; }

@@ -77,6 +77,8 @@ struct Config {
     bool initial_load_model_only = true;
     std::int64_t interval = 500, keep_latest_k = 10;
     std::string resume = "none";  // none | auto | a snapshot folder
+    std::string async_mode = "disabled", while_saving = "wait";  // disabled | async; wait | skip
+    double timeout_seconds = 1800;
   } checkpoint;
   struct Comm {
     double init_timeout_seconds = 300, train_timeout_seconds = 100;

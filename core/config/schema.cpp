@@ -117,6 +117,12 @@ constexpr Key kKeys[] = {
     {"checkpoint", "keep_latest_k", SHALE_SLOT(checkpoint.keep_latest_k), "snapshots", "", kCount, "0 = all"},
     {"checkpoint", "resume", SHALE_SLOT(checkpoint.resume), "", "", kAny,
      "none, auto (the latest snapshot of this run, if any) or a snapshot folder"},
+    {"checkpoint", "async_mode", SHALE_SLOT(checkpoint.async_mode), "", "disabled|async", kAny,
+     "async: steps go on while a copy of the state is written"},
+    {"checkpoint", "while_saving", SHALE_SLOT(checkpoint.while_saving), "", "wait|skip", kAny,
+     "what a snapshot does that is due while the one before is being written in the background"},
+    {"checkpoint", "timeout_seconds", SHALE_SLOT(checkpoint.timeout_seconds), "seconds", "", kSeconds,
+     "longest that ranks wait for the slowest writer"},
     {"checkpoint", "plugin", SHALE_SLOT(format.plugin), "", "", kAny, "layout of the snapshots in files"},
 
     {"activation_checkpoint", "mode", SHALE_SLOT(activation_checkpoint), "", "none|full", kAny,

@@ -100,7 +100,7 @@ Forecast forecast(const Model& model, const MemoryPlan& memory, const ShardPlan&
   for (auto& unit : memory.units)
     for (auto& flat : unit.flats) element = width(flat.precision.compute);
   f.activations = most_alive(model, work, element);
-  f.process = work.process;
+  f.process = work.process, f.staging = work.staging;
   f.own_exchanges = plan.own.any();
   f.gather_bytes = gathers_of_step(memory, topology.micro_steps);
   add_reductions(f, memory, plan, topology);
@@ -113,7 +113,8 @@ std::string describe(const Forecast& f) {
              ", gradient shards ", text(f.grad_shards), ", weight slots ", text(f.slots), ", gradient slots ",
              text(f.grad_slots), f.kept > 0 ? ", kept pieces " + text(f.kept) : "",
              f.hooks > 0 ? ", state and scratch of the strategy " + text(f.hooks) : "", ", activations ",
-             text(f.activations), ", process ", text(f.process),
+             text(f.activations), f.staging > 0 ? ", copies for snapshots " + text(f.staging) : "", ", process ",
+             text(f.process),
              f.own_exchanges ? "; without the strategy's own exchanges it would send " : "; it will send ",
              text(f.sent()), " a step");
 }

@@ -17,6 +17,7 @@ struct Workload {
   int micro_steps = 1;
   bool checkpoint_layers = false;
   std::int64_t process = 0;  // bytes of a process before its first tensor: libraries, heap, transport
+  std::int64_t staging = 0;  // host memory that copies for background snapshots take
 };
 
 struct Forecast {
@@ -27,7 +28,8 @@ struct Forecast {
     return masters + moments + grad_shards + slots + grad_slots + kept + activations + hooks;
   }
   std::int64_t process = 0;  // libraries and heap of a process before the first tensor
-  std::int64_t total() const { return tensors() + process; }
+  std::int64_t staging = 0;  // copies for background snapshots
+  std::int64_t total() const { return tensors() + staging + process; }
   // Payload a rank sends per step; what hooks of a strategy send is not known, and counted as if the core did it.
   bool own_exchanges = false;
   std::int64_t gather_bytes = 0, reduce_bytes = 0, replica_bytes = 0;

@@ -17,8 +17,6 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kMostKept = 1'000'000'000;
-
 bool has_weights(const std::string& folder) {
   return fs::exists(folder + "/model.safetensors") || fs::exists(folder + "/model.safetensors.index.json");
 }
@@ -284,7 +282,7 @@ void resume(Run& run, const std::string& snapshot) {
   tell_changes(run, *reader);
 }
 
-void save(Run& run, const std::string& checkpoints) {
+SnapshotSpec describe_state(Run& run, const std::string& checkpoints) {
   SnapshotSpec spec;
   spec.root = checkpoints, spec.step = static_cast<std::uint64_t>(run.progress.step);
   run.engine->drain();
@@ -294,10 +292,7 @@ void save(Run& run, const std::string& checkpoints) {
   spec.items.push_back(plan_item(run));
   spec.model_json = config_json(run.model.architecture), spec.config_text = run.config().text;
   for (auto& p : run.around.plugins.loaded()) spec.plugins.push_back(str(p.kind, " ", p.id, " ", p.version));
-  save_snapshot(run.everyone(), run.around.plugins.checkpoint(), spec);
-  const auto& c = run.config().checkpoint;
-  if (run.around.world.rank() == 0 && c.keep_latest_k > 0)
-    retain(checkpoints, static_cast<int>(std::min<std::int64_t>(c.keep_latest_k, kMostKept)), c.resume);
+  return spec;
 }
 
 }  // namespace shale

@@ -3,6 +3,7 @@
 
 #include <string>
 
+#include "core/checkpoint/snapshot.h"
 #include "core/train/run.h"
 
 namespace shale {
@@ -15,7 +16,7 @@ void first_weights(Run&);
 // when it is another model's; warnings say which edited settings win.
 void resume(Run&, const std::string& snapshot);
 
-// Collective: writes the snapshot of the run's current step, then drops old ones.
-void save(Run&, const std::string& checkpoints);
+// Collective: what a snapshot of the run's current step holds. Its tensors are the run's own memory.
+SnapshotSpec describe_state(Run&, const std::string& checkpoints);
 
 }  // namespace shale

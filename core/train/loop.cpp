@@ -7,6 +7,7 @@
 #include "core/train/report.h"
 #include "core/train/run_folder.h"
 #include "core/train/signals.h"
+#include "core/train/snapshots.h"
 #include "core/train/step.h"
 
 namespace shale {
@@ -14,15 +15,28 @@ namespace {
 
 bool due(std::int64_t step, std::int64_t every) { return every > 0 && step % every == 0; }
 
-void after_step(Run& run, const RunFolder& folder, Reporter& reporter, const StepReport& report) {
+void tell_saving(Reporter& reporter, std::int64_t step, Snapshots::Outcome outcome, double blocked) {
+  reporter.snapshot(step, outcome != Snapshots::Outcome::skipped, blocked);
+  if (outcome == Snapshots::Outcome::saved) reporter.note(str("step ", step, ": saved a snapshot"));
+  if (outcome == Snapshots::Outcome::started)
+    reporter.note(str("step ", step, ": saving a snapshot in the background"));
+  if (outcome == Snapshots::Outcome::skipped)
+    reporter.note(str("step ", step, ": no snapshot, the one before is still being written"));
+}
+
+void tell_completed(Reporter& reporter, std::int64_t step) {
+  if (step >= 0) reporter.note(str("the snapshot of step ", step, " is complete"));
+}
+
+void after_step(Run& run, Snapshots& snapshots, Reporter& reporter, const StepReport& report) {
   const auto& c = run.config();
   const bool last = report.step == run.total_steps || report.stop_signal != 0;
+  tell_completed(reporter, snapshots.completed());
   if (run.validation && (due(report.step, c.validation.freq) || report.step == run.total_steps))
     reporter.validation(run, validation_loss(run));
-  if (c.checkpoint.enable && (last || due(report.step, c.checkpoint.interval))) {
-    save(run, folder.checkpoints);
-    reporter.note(str("step ", report.step, ": saved a snapshot in ", folder.checkpoints));
-  }
+  if (c.checkpoint.enable && (last || due(report.step, c.checkpoint.interval)))
+    tell_saving(reporter, report.step, snapshots.save(), snapshots.blocked_seconds());
+  if (last) tell_completed(reporter, snapshots.finish());
 }
 
 // What goes wrong in a step says in which, also to the launcher, should this process be killed in it.
@@ -79,13 +93,14 @@ int train(const Surroundings& s) {
   }
 
   Reporter reporter(*run, folder.path);
+  Snapshots snapshots(*run, folder.checkpoints);
   tell_start(*run, folder, reporter);
   StepReport report;
   while (run->progress.step < run->total_steps && report.stop_signal == 0) {
     in_step(s, run->progress.step + 1, [&] {
       report = train_step(*run);
       reporter.step(*run, report);
-      after_step(*run, folder, reporter, report);
+      after_step(*run, snapshots, reporter, report);
     });
   }
   if (reporter.tokens_per_second() > 0)

@@ -147,6 +147,11 @@ void Reporter::validation(const Run& run, double loss) {
   note(str("step ", run.progress.step, "/", run.total_steps, "  validation loss ", format("%.4f", loss)));
 }
 
+void Reporter::snapshot(std::int64_t step, bool written, double blocked) {
+  if (!prints_) return;
+  append(nlohmann::ordered_json{{"step", step}, {"snapshot", written}, {"blocked_seconds", blocked}}.dump());
+}
+
 void Reporter::note(const std::string& text) {
   if (!prints_) return;
   std::printf("%s%s%s\n", terminal_ ? "\r" : "", text.c_str(), terminal_ ? "\x1b[K" : "");

@@ -20,8 +20,9 @@ class Reporter {
   // terminal the steps between move one progress line.
   void step(const Run&, const StepReport&);
   void validation(const Run&, double loss);
-  void note(const std::string& text);  // a line of its own on the console
-  double tokens_per_second() const;    // since the start, without the first step
+  void snapshot(std::int64_t step, bool written, double blocked);  // blocked: seconds that the steps waited
+  void note(const std::string& text);                              // a line of its own on the console
+  double tokens_per_second() const;                                // since the start, without the first step
 
  private:
   std::string console_line(const Run&, const StepReport&) const;

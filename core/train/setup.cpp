@@ -8,6 +8,7 @@
 #include "core/engine/join.h"
 #include "core/train/report.h"
 #include "core/train/run.h"
+#include "core/train/snapshots.h"
 
 namespace shale {
 namespace {
@@ -95,8 +96,8 @@ void look_ahead(Run& run) {
   p.offload =
       run.around.plugins.offload().plan(run.model.info, p.topology, ask_for(memory, run.model.info.units.size()));
   validate(p.offload, run.model.info, p.topology);
-  const Workload work{c.training.local_batch_size, c.training.seq_len, p.topology.micro_steps,
-                      c.activation_checkpoint == "full", process_bytes(run)};
+  const Workload work{c.training.local_batch_size,       c.training.seq_len, p.topology.micro_steps,
+                      c.activation_checkpoint == "full", process_bytes(run), staging_bytes(run, memory)};
   run.forecast = forecast(run.model, memory, p.sharding, p.topology, work);
   run.around.log.info(describe(run.forecast));
   const auto here = p.topology.cuda ? 1 : local_world(p.topology, run.around.world.rank());
