@@ -7,6 +7,7 @@
 
 #include "core/base/error.h"
 #include "core/base/hash.h"
+#include "core/checkpoint/collect.h"
 #include "core/checkpoint/entries.h"
 #include "core/checkpoint/json.h"
 #include "core/checkpoint/manifest.h"
@@ -247,7 +248,11 @@ class Saving {
 }  // namespace
 
 void save_snapshot(Group& everyone, CheckpointFormat& format, const SnapshotSpec& spec) {
-  Saving(everyone, format, spec).run();
+  const auto traits = format.traits();
+  if (traits.boxes && !traits.one_writer) return Saving(everyone, format, spec).run();
+  SnapshotSpec whole = spec;
+  whole.pieces = collect_whole(everyone, traits, spec.pieces);
+  Saving(everyone, format, whole).run();
 }
 
 }  // namespace shale

@@ -104,7 +104,6 @@ TEST(Save, WhatTheFormatCannotHoldIsRefusedByNameOnAllRanks) {
               }),
               HasSubstr("E-ckpt weight/model.layers.0.qkv/weight: the checkpoint format 'plain' cannot hold bfloat16"));
   EXPECT_THAT(attempt([](PlainFormat& f) { f.held.optimizer = false; }), HasSubstr("cannot hold optimizer state"));
-  EXPECT_THAT(attempt([](PlainFormat& f) { f.held.boxes = false; }), HasSubstr("holds whole tensors only"));
 }
 
 TEST(Save, PiecesThatLeaveAHoleOrOverlapNeverBecomeASnapshot) {
