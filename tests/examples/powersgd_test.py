@@ -95,11 +95,16 @@ class Skipped(tool.RunTest):
                 again = self.run_it(f"again{step}", checkpoint__resume=tool.snapshot_path(run.folder, step))
                 self.assertEqual(again.losses, {s: l for s, l in run.losses.items() if s > step})
 
+    def errors(self, folder, step):
+        path = tool.snapshot_path(folder, step)
+        return [tool.read_snapshot(path, tool.PLUGIN, f"error.rank{r}.unit{u}.flat0")["powersgd"]
+                for r in range(2) for u in range(4)]
+
     def test_nothing_of_the_skipped_step_is_in_the_error(self):
         run = self.run_it("errors", checkpoint__keep_latest_k=0)
-        path = tool.snapshot_path(run.folder, 4)
-        errors = [v for k, v in tool.read_snapshot(path, role=4, key="error").items()]
-        self.assertTrue(all(np.isfinite(e).all() for e in errors))
+        self.assertFalse(all(np.isfinite(e).all() for e in self.errors(run.folder, 3)), "it was poisoned")
+        for error in self.errors(run.folder, 4):
+            self.assertTrue(np.isfinite(error).all() and (error != 0).any())
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from safetensors.numpy import save_file
 ROOT = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 SHALE = os.environ.get("SHALE_BINARY", os.path.join(ROOT, "build", "shale"))
 LIMIT = 120  # seconds for any run: a hang is a failure
-WEIGHT, OPTIMIZER = 1, 2  # roles of items in a snapshot
+WEIGHT, OPTIMIZER, PLUGIN = 1, 2, 4  # roles of items in a snapshot
 
 
 def toml(value):
