@@ -32,6 +32,7 @@ int generate_command(const GenerateArguments&);
 int plugin_list_command(bool json);
 int plugin_info_command(const std::string& name_or_path, bool json);
 int checkpoint_inspect_command(const std::string& folder);
+int checkpoint_verify_command(const std::string& folder);
 int version_command();
 
 // Where built-in plugins are, seen from the running program, then SHALE_PLUGIN_PATH.

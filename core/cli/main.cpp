@@ -89,6 +89,12 @@ void add_checkpoint(CLI::App& app, int& result) {
   inspect->add_option("folder", *folder, "a step-... folder")->required();
   inspect->footer("Example: shale checkpoint inspect outputs/checkpoints/step-00000100");
   inspect->callback([folder, &result] { result = checkpoint_inspect_command(*folder); });
+  auto* verify = checkpoint->add_subcommand("verify", "Read all of a snapshot against its checksums");
+  verify->add_option("folder", *folder, "a step-... folder")->required();
+  verify->footer(
+      "Exit code 4 when something is missing or changed.\n\n"
+      "Example: shale checkpoint verify outputs/checkpoints/step-00000100");
+  verify->callback([folder, &result] { result = checkpoint_verify_command(*folder); });
 }
 
 // CLI11 says only that a command is required when it does not know the word.

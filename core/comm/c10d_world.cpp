@@ -286,7 +286,8 @@ class C10dWorld final : public World {
   const Topology& topology() const override { return topology_; }
 
   std::unique_ptr<Group> group(const Partition& partition, const std::string& name, double timeout = 0) override {
-    GroupSpec spec{name, part_of(partition, name), rank(), launch_.init_timeout, timeout > 0 ? timeout : launch_.timeout};
+    const double limit = timeout > 0 ? timeout : launch_.timeout;
+    GroupSpec spec{name, part_of(partition, name), rank(), launch_.init_timeout, limit};
     const auto store = next_store(spec.ranks);
     if (spec.ranks.size() == 1) return make_local_group(name);
     return connect_group(spec, device_, store);

@@ -7,7 +7,8 @@ import unittest
 
 import tool
 
-COMMANDS = (["train"], ["generate"], ["plugin", "list"], ["plugin", "info"], ["checkpoint", "inspect"], ["version"])
+COMMANDS = (["train"], ["generate"], ["plugin", "list"], ["plugin", "info"], ["checkpoint", "inspect"],
+            ["checkpoint", "verify"], ["version"])
 
 
 class CommandLine(tool.RunTest):
@@ -197,6 +198,26 @@ class WhatARunLeaves(tool.RunTest):
             done = self.shale("checkpoint", "inspect", wrong)
             self.assertEqual(done.returncode, 4, done.stderr)
             self.assertIn(wrong, done.stderr)
+
+    def test_verify(self):
+        run = self.train("verified", training__steps=2)
+        path = tool.snapshot_path(run.folder, 2)
+        done = self.shale("checkpoint", "verify", path)
+        self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertIn("as it was written", done.stdout)
+        data = [name for name in sorted(os.listdir(path)) if name.endswith(".safetensors")]
+        with open(f"{path}/{data[-1]}", "r+b") as f:
+            f.seek(-1, os.SEEK_END)
+            last = f.read(1)[0]
+            f.seek(-1, os.SEEK_END)
+            f.write(bytes([last ^ 1]))
+        done = self.shale("checkpoint", "verify", path)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn(f"{data[-1]}: the bytes were changed", done.stderr)
+        self.assertIn("1 file(s) are not as they were written", done.stderr)
+        done = self.shale("checkpoint", "verify", run.folder)
+        self.assertEqual(done.returncode, 4)
+        self.assertIn("no complete snapshot", done.stderr)
 
 
 class Generate(tool.RunTest):
