@@ -68,6 +68,14 @@ class Zeropp(example.ExampleTest):
                 self.assertLess(abs(apart), bound)
         self.assertLess(self.late_loss(plain), plain.losses[1] - 2, "it learns at all")
 
+    def test_other_formats(self):
+        for k, changes in enumerate(({"precision__plugin": "bf16_mixed"}, {"precision__options__dtype": "float64"})):
+            with self.subTest(**changes):
+                plain = self.train_with(f"format-plain{k}", "full_shard", 2, training__steps=20, **changes)
+                ours = self.train_with(f"format{k}", plugin("zeropp"), 2, options={"group_size": 1, "hpz": True},
+                                       training__steps=20, **changes)
+                self.assertLess(abs(self.late_loss(ours, 5) - self.late_loss(plain, 5)), 0.05)
+
     def test_hpz_computes_with_the_same_weights(self):
         """Its backward gathers what the forward used, so nothing changes but where the bytes go."""
         example.write_config(self.root + "/deep", layers=5)
