@@ -98,6 +98,47 @@ class Plugins(FaultTest):
         self.expect(run, 2, r"^\[rank 1\] E-config: .*plan threw a C\+\+ exception .*: a bug of the plugin", [])
 
 
+class Hooks(FaultTest):
+    """A plugin's own gather (its first), reduction (in backward), step_end (before the optimizer) and outer step (after
+    it). By `replicate` gradients are summed over whole copies."""
+    STEPS = {"gather": 1, "reduce": 2, "replicate": 2, "step_end": 2, "begin": 2, "apply": 2}
+
+    def run_with(self, name, action, where, rank, nproc=2, **more):
+        return self.end(name, nproc, {**faulty("sharding", action, where, rank, "faulty_hooks.so", **more),
+                                      "comm__train_timeout_seconds": WAIT, "comm__init_timeout_seconds": 30})
+
+    def fault(self, action, where, rank):
+        step = self.STEPS[where]
+        run = self.run_with(f"hook-{action}-{where}-{rank}", action, where, rank, step=step)
+        code, last = (ACTIONS | WAITED)[action]
+        last = last.format(rank=rank, step=f" in step {step}", kind="sharding", call=f".*step {step}", where=where)
+        self.expect(run, code, last, list(range(1, step)))
+        if action in ("error", "throw"):
+            self.assertRegex(run.err.splitlines()[-1], rf"^\[rank {rank}\] E-bug: step {step}: ")
+            self.assertEqual(run.err.count("E-"), 1, run.err)
+
+    def test_in_every_hook(self):
+        self.all_of({f"{a} {w}": lambda a=a, w=w, r=k % 2: self.fault(a, w, r)
+                     for k, a in enumerate((*ACTIONS, *WAITED)) for w in self.STEPS})
+        self.expect_goes_on("hook-kill-reduce-0", 2, 1)
+        self.expect_goes_on("hook-error-begin-0", 2, 1)
+
+    def test_an_exception_that_crosses_the_border(self):
+        run = self.run_with("raw-hook", "raw_throw", "reduce", 1, step=2)
+        self.expect(run, 70, r"^\[rank 1\] E-bug: step 2: .* threw a C\+\+ exception .*: a bug of the plugin", [1])
+
+    def test_without_a_fault_they_are_full_shard(self):
+        run = self.run_with("healthy", "none", "gather", 0)
+        self.expect(run, 0, ".", [1, 2, 3, 4])
+        self.assert_near(run.losses, self.train("plain", 2).losses, 1e-6, "own hooks and the core's")
+
+    def test_a_rank_that_leaves_out_a_collective(self):
+        for where in ("gather", "reduce"):
+            with self.subTest(where):
+                run = self.run_with("skip-" + where, "skip", where, 1, step=2)
+                self.expect(run, 5, "E-dist: step 2: .*rank [01]", [1])
+
+
 class ByHand(FaultTest):
     """Ranks that nobody watches, as other launchers start them: they notice each other's end alone."""
 
