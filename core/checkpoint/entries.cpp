@@ -13,14 +13,15 @@ bool entry_before(const WriteEntry& a, const WriteEntry& b) {
   return a.box->begin < b.box->begin;
 }
 
-// A host copy of elements [begin, begin + n); `staged` keeps it until the next call.
-std::function<const void*()> host_bytes(const at::Tensor& data, std::int64_t begin, std::int64_t n) {
+// A host copy of elements [begin, begin + n). `staged` is one for all entries, so the host never holds more than one.
+std::function<const void*()> host_bytes(const at::Tensor& data, std::int64_t begin, std::int64_t n,
+                                        const std::shared_ptr<at::Tensor>& staged) {
   if (data.is_cpu()) {
     const auto* bytes = static_cast<const char*>(data.const_data_ptr()) + begin * data.element_size();
     return [bytes] { return bytes; };
   }
-  auto staged = std::make_shared<at::Tensor>();
   return [data, begin, n, staged] {
+    *staged = at::Tensor();  // before the next one is made
     *staged = data.narrow(0, begin, n).to(at::kCPU);
     return staged->const_data_ptr();
   };
@@ -67,8 +68,8 @@ void Entries::add_piece(const Piece& piece) {
   for (Box& box : boxes_of_range(item.shape, piece.begin, piece.begin + n)) {
     const std::int64_t elements = box.numel();
     boxes_.push_back(std::move(box));
-    entries_.push_back(
-        {&item, &boxes_.back(), static_cast<std::uint64_t>(elements * width), host_bytes(piece.data, at, elements)});
+    entries_.push_back({&item, &boxes_.back(), static_cast<std::uint64_t>(elements * width),
+                        host_bytes(piece.data, at, elements, staged_)});
     at += elements;
   }
   tensor_bytes_ += static_cast<std::uint64_t>(n * width);

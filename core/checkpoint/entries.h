@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <span>
 #include <vector>
 
@@ -32,6 +33,7 @@ class Entries {
   const std::string format_;
   std::deque<Box> boxes_;  // addresses are kept by entries
   std::deque<Item> items_;
+  const std::shared_ptr<at::Tensor> staged_ = std::make_shared<at::Tensor>();  // the host copy handed out last
   std::vector<WriteEntry> entries_;
   std::vector<std::span<const WriteEntry>> parts_;
   std::vector<Item> beside_;

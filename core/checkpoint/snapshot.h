@@ -19,7 +19,7 @@ namespace shale {
 struct Piece {
   Item item;
   std::int64_t begin = 0;  // of the row-major order of the whole tensor
-  at::Tensor data;         // 1-d, contiguous, item.dtype; borrowed until save returns
+  at::Tensor data;         // 1-d, contiguous, item.dtype, on any device; borrowed until save returns
 };
 
 struct SnapshotSpec {

@@ -64,7 +64,8 @@ class Group {
   virtual std::unique_ptr<Work> all_reduce(const at::Tensor& inout, Reduction) = 0;
   virtual std::unique_ptr<Work> broadcast(const at::Tensor& inout, int root) = 0;
   virtual std::unique_ptr<Work> all_to_all(const at::Tensor& out, const at::Tensor& in) = 0;  // equal pieces
-  // to, from: positions in the group; tag: from 0 to 2^30 - 2, tells messages of one pair apart.
+  // to, from: positions in the group; tag: from 0 to 2^30 - 2, tells messages of one pair apart. On CUDA they must also
+  // be received in the order they are sent in.
   virtual std::unique_ptr<Work> send(const at::Tensor&, int to, int tag) = 0;
   virtual std::unique_ptr<Work> recv(const at::Tensor&, int from, int tag) = 0;
   virtual void barrier() = 0;

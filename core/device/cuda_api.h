@@ -14,7 +14,7 @@ namespace shale {
 class ComputeDevice;
 class Group;
 
-inline constexpr std::uint32_t kCudaApi = 1;  // changes with anything in this file
+inline constexpr std::uint32_t kCudaApi = 2;  // changes with this file, device.h, streams.h and comm/group.h
 inline constexpr const char* kCudaLibrary = "libshale_cuda.so";
 
 // One group to be made over NCCL.

@@ -8,6 +8,8 @@
 
 #include <c10/core/Device.h>
 
+#include "core/device/streams.h"
+
 namespace shale {
 
 class ComputeDevice {
@@ -21,6 +23,7 @@ class ComputeDevice {
   virtual std::int64_t allocated() const = 0;       // bytes of tensors alive now
   virtual std::int64_t peak_allocated() const = 0;  // highest since reset_peak
   virtual void reset_peak() = 0;
+  virtual Streams* streams() { return nullptr; }  // owned by the device; null: work is done when a call returns
 };
 
 std::unique_ptr<ComputeDevice> cpu_device();

@@ -1,8 +1,10 @@
 #include "core/optim/adamw.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include <ATen/Parallel.h>
+#include <ATen/TensorOperators.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/full.h>
 
@@ -35,12 +37,18 @@ struct DeviceStep {
   std::int64_t update;
 };
 
+// In parts, for the scaled gradient is a copy: _fused_adamw_'s own grad_scale divides, and writes the quotient back.
 void on_device(const Shard& s, std::int64_t begin, std::int64_t n, const AdamWOptions& o, const DeviceStep& d) {
-  const auto part = [&](const at::Tensor& t) { return std::vector<at::Tensor>{t.narrow(0, begin, n)}; };
-  auto master = part(s.master), grad = part(s.grad), m = part(s.exp_avg), v = part(s.exp_avg_sq);
-  grad[0].mul_(d.grad_scale);
+  constexpr std::int64_t kPart = 1 << 24;
   std::vector<at::Tensor> steps{at::full({}, static_cast<double>(d.update), s.master.options().dtype(at::kFloat))};
-  at::_fused_adamw_(master, grad, m, v, {}, steps, d.lr, o.beta1, o.beta2, d.decay, o.eps, false, false);
+  for (std::int64_t i = 0; i < n; i += kPart) {
+    const auto part = [&](const at::Tensor& t) {
+      return std::vector<at::Tensor>{t.narrow(0, begin + i, std::min(kPart, n - i))};
+    };
+    auto master = part(s.master), grad = part(s.grad), m = part(s.exp_avg), v = part(s.exp_avg_sq);
+    if (d.grad_scale != 1) grad[0] = grad[0] * d.grad_scale;
+    at::_fused_adamw_(master, grad, m, v, {}, steps, d.lr, o.beta1, o.beta2, d.decay, o.eps, false, false);
+  }
 }
 
 }  // namespace

@@ -232,7 +232,7 @@ std::vector<Piece> pieces_of(Engine& engine) {
         Item item;
         item.role = role, item.name = part.parameter->name, item.key = key;
         item.dtype = from.scalar_type(), item.shape = part.parameter->shape;
-        auto data = from.narrow(0, part.range.shard_begin, part.range.count).cpu();
+        auto data = from.narrow(0, part.range.shard_begin, part.range.count);
         pieces.push_back({item, part.range.parameter_begin, data});
       };
       add(ItemRole::weight, "weight", shard.master);

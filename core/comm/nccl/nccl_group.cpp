@@ -2,7 +2,9 @@
 // and does not block the host. A peer that is gone is noticed by c10d's watchdog, which ends the process after the time
 // limit: a collective that already runs on the device cannot be left in any other way.
 #include <algorithm>
+#include <atomic>
 #include <chrono>
+#include <exception>
 #include <functional>
 
 #include <ATen/ops/sum.h>
@@ -43,10 +45,15 @@ struct Link {
   std::string name;
   int rank = 0, size = 1;
   Traffic* traffic = nullptr;  // null once the group is gone
+  std::atomic<bool> aborted{false};
 };
 
 template <class Call>
 auto guarded(const Link& link, Op op, const Call& call) {
+  if (link.aborted)
+    throw Error(Code::dist, str("rank ", link.rank, " of group \"", link.name, "\": ", op_name(op),
+                                " after the group was ended by an earlier error"))
+        .mark_secondary();
   try {
     return call();
   } catch (const std::exception& e) {
@@ -100,7 +107,7 @@ struct OnDevice {
 class NcclGroup final : public Group {
  public:
   explicit NcclGroup(const CudaGroup& spec) : link_(std::make_shared<Link>()) {
-    auto options = c10d::ProcessGroupNCCL::Options::create();
+    auto options = c10d::ProcessGroupNCCL::Options::create(/*is_high_priority_stream=*/true);
     options->timeout = std::chrono::milliseconds(static_cast<std::int64_t>(spec.timeout * 1e3));
     link_->name = spec.name, link_->rank = spec.rank, link_->size = spec.size, link_->traffic = &traffic_;
     const auto store = c10::intrusive_ptr<c10d::Store>::reclaim_copy(spec.store);
@@ -109,7 +116,10 @@ class NcclGroup final : public Group {
   ~NcclGroup() override {
     link_->traffic = nullptr;
     try {
-      link_->nccl->shutdown();
+      if (std::uncaught_exceptions() > born_)
+        abort();  // nobody will finish what is under way
+      else
+        link_->nccl->shutdown();
     } catch (const std::exception&) {
       return;  // the communicator is broken already, and its error was reported where it happened
     }
@@ -118,6 +128,15 @@ class NcclGroup final : public Group {
   int rank() const override { return link_->rank; }
   int size() const override { return link_->size; }
   const std::string& name() const override { return link_->name; }
+
+  void abort() noexcept override {
+    if (link_->aborted.exchange(true)) return;
+    try {
+      link_->nccl->abort();
+    } catch (const std::exception&) {
+      return;  // it is broken either way
+    }
+  }
 
   std::unique_ptr<shale::Work> all_gather(const at::Tensor& full) override {
     const OnDevice all(full);
@@ -166,6 +185,7 @@ class NcclGroup final : public Group {
         Op::all_to_all, outside(in), [&] { return exchange(nccl(), target, source); }, to.copy_back());
   }
 
+  // NCCL knows no tags: the messages of a pair must be received in the order they are sent in.
   std::unique_ptr<shale::Work> send(const at::Tensor& tensor, int to, int tag) override {
     const OnDevice one(tensor);
     return start(
@@ -207,6 +227,7 @@ class NcclGroup final : public Group {
 
   std::shared_ptr<Link> link_;
   std::vector<at::Tensor> arguments_;
+  int born_ = std::uncaught_exceptions();
 };
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <c10/cuda/CUDAFunctions.h>
 
 #include "core/base/error.h"
+#include "core/device/cuda/cuda_streams.h"
 #include "core/device/cuda_api.h"
 #include "core/device/device.h"
 
@@ -22,6 +23,7 @@ class CudaDevice final : public ComputeDevice {
   std::int64_t allocated() const override { return tensor_bytes().current; }
   std::int64_t peak_allocated() const override { return tensor_bytes().peak; }
   void reset_peak() override { c10::cuda::CUDACachingAllocator::resetPeakStats(index_); }
+  Streams* streams() override { return streams_.get(); }
 
  private:
   c10::CachingAllocator::Stat tensor_bytes() const {
@@ -30,6 +32,7 @@ class CudaDevice final : public ComputeDevice {
 
   at::DeviceIndex index_;
   const cudaDeviceProp& properties_;
+  std::unique_ptr<Streams> streams_ = cuda_streams(index_);
 };
 
 }  // namespace

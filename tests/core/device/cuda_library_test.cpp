@@ -4,6 +4,10 @@
 #include <memory>
 #include <string>
 
+#include <ATen/Context.h>
+#include <ATen/ops/ones.h>
+#include <ATen/ops/sum.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
 #include <gtest/gtest.h>
 
 #include "core/base/error.h"
@@ -12,6 +16,16 @@
 
 namespace shale {
 namespace {
+
+// First of all: a run has used tensors of the CPU before it opens the library, and what ATen remembers from then must
+// not hide the CUDA half.
+TEST(late_cuda_library, is_known_to_aten) {
+  EXPECT_EQ(at::ones({3}, at::kDouble).sum().item<double>(), 3);
+  EXPECT_FALSE(c10::impl::hasDeviceGuardImpl(at::kCUDA));
+  ASSERT_TRUE(dlopen(SHALE_CUDA_LIBRARY, RTLD_NOW | RTLD_LOCAL)) << dlerror();
+  EXPECT_TRUE(at::globalContext().hasCUDART());
+  EXPECT_TRUE(c10::impl::hasDeviceGuardImpl(at::kCUDA));
+}
 
 class cuda_library : public testing::Test {
  protected:
@@ -39,6 +53,8 @@ TEST_F(cuda_library, gives_a_device_or_says_there_is_none) {
     EXPECT_GT(device->bytes(), 0u);
     device->synchronize();
     EXPECT_EQ(device->allocated(), 0);
+    ASSERT_TRUE(device->streams());
+    EXPECT_EQ(device->streams()->current(), Stream::compute);
   } catch (const Error& e) {
     EXPECT_EQ(e.code(), Code::config);
     EXPECT_NE(std::string(e.what()).find("no GPU is visible"), std::string::npos) << e.what();
