@@ -147,6 +147,21 @@ TEST(Engine, CarriesParametersThatAreNotUsed) {
     }
 }
 
+// With two ranks: rank 0 alone computes with the unit, then none does, then rank 0 alone again.
+TEST(Engine, CarriesAUnitThatOneRankDoesNotUse) {
+  for (auto strategy : {"full_shard", "keep", "after_update", "no_shard"})
+    for (int world : {2, 3})
+      for (auto reduce : {SyncAt::micro_step, SyncAt::boundary})
+        for (bool checkpoint : {false, true}) {
+          SCOPED_TRACE(str(strategy, " on ", world, ", reduce ", static_cast<int>(reduce), ", ", checkpoint));
+          Case c{.world = world, .strategy = strategy, .reduce_at = reduce, .checkpoint = checkpoint};
+          c.model.branching = true;
+          expect_dense(c);
+          c.micro_steps = 2;
+          expect_dense(c);
+        }
+}
+
 TEST(Engine, EvaluationChangesNothing) {
   on_ranks(2, [](World& world) {
     Case c{.world = 2};

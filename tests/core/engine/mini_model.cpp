@@ -22,6 +22,11 @@ at::Tensor layer(const ModelInput&, std::span<Weight> w, const at::Tensor& x) {
   return x + linear(swiglu(linear(n, w[1]), linear(n, w[2])), w[3]);
 }
 
+// Ranks whose batches differ in it take different branches, and some have no gradient for any parameter of the unit.
+at::Tensor layer_or_nothing(const ModelInput& in, std::span<Weight> w, const at::Tensor& x) {
+  return in.targets.flatten()[0].item<std::int64_t>() == kIgnored ? x : layer(in, w, x);
+}
+
 at::Tensor head(const ModelInput& input, std::span<Weight> w, const at::Tensor& x) {
   const auto logits = linear(rms_norm(x, w[0], 1e-5), w[1]);
   if (!input.targets.defined()) return logits;
@@ -49,7 +54,7 @@ Model mini_model(const MiniOptions& o) {
                {p + "up", {kHidden, kDim}, kLinear},
                {p + "down", {kDim, kHidden}, kLinear}},
               {}},
-             layer);
+             o.branching && i == 1 ? layer_or_nothing : layer);
   }
   if (o.unused) m.info.units[0].parameters.push_back({"spare", {kDim, 3}, kLinear});
   UnitInfo last{"head", UnitKind::head, {{"norm", {kDim}, kNorm}}, {}};

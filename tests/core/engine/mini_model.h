@@ -16,6 +16,7 @@ struct MiniOptions {
   int layers = 3;
   bool tied = false;                     // the head uses the embedding's weight
   bool unused = false;                   // the embedding owns a parameter that nothing computes with
+  bool branching = false;                // layer 1 is passed over for batches whose first target does not count
   bool reused = false;                   // layer 0 runs again after the last one
   std::vector<std::string> frozen = {};  // parameter names
 };
