@@ -27,6 +27,16 @@ std::function<const void*()> host_bytes(const at::Tensor& data, std::int64_t beg
   };
 }
 
+// The same of a tensor that is fetched when it is asked for.
+std::function<const void*()> fetched(const Piece& piece, const std::shared_ptr<at::Tensor>& staged) {
+  return [&piece, staged] {
+    *staged = at::Tensor();  // before the next one is made
+    *staged = piece.load();
+    check(staged->scalar_type() == piece.item.dtype && staged->is_contiguous(), piece.item.id(), ": fetched wrongly");
+    return staged->const_data_ptr();
+  };
+}
+
 void check_names(const Item& item) {
   for (const std::string* name : {&item.name, &item.key}) {
     const std::string problem = name_problem(*name);
@@ -50,12 +60,10 @@ void Entries::add_piece(const Piece& piece) {
   const std::string id = item.id();
   check_names(item);
   check(item.kind == ItemKind::tensor && item.alias_of.empty(), id, ": a piece must be of a tensor with data");
+  if (piece.load) return add_whole(piece);
   check(piece.data.dim() == 1 && piece.data.is_contiguous() && piece.data.scalar_type() == item.dtype, id,
         ": a piece must be 1-d, contiguous and of the item's dtype");
-  if (std::ranges::find(traits_.dtypes, item.dtype) == traits_.dtypes.end())
-    fail(Code::checkpoint, id, ": the checkpoint format '", format_, "' cannot hold ", dtype_name(item.dtype));
-  if (item.role == ItemRole::optimizer && !traits_.optimizer)
-    fail(Code::checkpoint, id, ": the checkpoint format '", format_, "' cannot hold optimizer state");
+  check_held(item);
   const std::int64_t width = piece.data.element_size(), n = piece.data.numel();
   const std::int64_t total = checked_numel(item.shape, static_cast<std::size_t>(width), id);
   check(piece.begin >= 0 && piece.begin <= total && n <= total - piece.begin, id, ": elements ", piece.begin, " + ", n,
@@ -73,6 +81,24 @@ void Entries::add_piece(const Piece& piece) {
     at += elements;
   }
   tensor_bytes_ += static_cast<std::uint64_t>(n * width);
+}
+
+void Entries::add_whole(const Piece& piece) {
+  check_held(piece.item);
+  const auto width = c10::elementSize(piece.item.dtype);
+  const std::int64_t total = checked_numel(piece.item.shape, width, piece.item.id());
+  if (total == 0) return beside_.push_back(piece.item);
+  boxes_.push_back(whole(piece.item.shape));
+  const auto bytes = static_cast<std::uint64_t>(total) * width;
+  entries_.push_back({&piece.item, &boxes_.back(), bytes, fetched(piece, staged_)});
+  tensor_bytes_ += bytes;
+}
+
+void Entries::check_held(const Item& item) const {
+  if (std::ranges::find(traits_.dtypes, item.dtype) == traits_.dtypes.end())
+    fail(Code::checkpoint, item.id(), ": the checkpoint format '", format_, "' cannot hold ", dtype_name(item.dtype));
+  if (item.role == ItemRole::optimizer && !traits_.optimizer)
+    fail(Code::checkpoint, item.id(), ": the checkpoint format '", format_, "' cannot hold optimizer state");
 }
 
 void Entries::add_item(const Item& item) {

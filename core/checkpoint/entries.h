@@ -26,6 +26,8 @@ class Entries {
 
  private:
   void add_piece(const Piece&);
+  void add_whole(const Piece&);
+  void check_held(const Item&) const;
   void add_item(const Item&);
   void cut_into_parts();
 

@@ -249,7 +249,7 @@ class Saving {
 
 void save_snapshot(Group& everyone, CheckpointFormat& format, const SnapshotSpec& spec) {
   const auto traits = format.traits();
-  if (traits.boxes && !traits.one_writer) return Saving(everyone, format, spec).run();
+  if (everyone.size() == 1 || (traits.boxes && !traits.one_writer)) return Saving(everyone, format, spec).run();
   SnapshotSpec whole = spec;
   whole.pieces = collect_whole(everyone, traits, spec.pieces);
   Saving(everyone, format, whole).run();

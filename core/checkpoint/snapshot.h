@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -18,8 +19,9 @@ namespace shale {
 // A part of a tensor that this rank writes. Every element of a tensor is in exactly one piece of exactly one rank.
 struct Piece {
   Item item;
-  std::int64_t begin = 0;  // of the row-major order of the whole tensor
-  at::Tensor data;         // 1-d, contiguous, item.dtype, on any device; borrowed until save returns
+  std::int64_t begin = 0;                 // of the row-major order of the whole tensor
+  at::Tensor data;                        // 1-d, contiguous, item.dtype, on any device; borrowed until save returns
+  std::function<at::Tensor()> load = {};  // instead of data, for a whole tensor: asked for it when it is written
 };
 
 struct SnapshotSpec {

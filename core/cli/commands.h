@@ -31,6 +31,11 @@ int generate_command(const GenerateArguments&);
 
 int plugin_list_command(bool json);
 int plugin_info_command(const std::string& name_or_path, bool json);
+struct ConvertArguments {
+  std::string from, to, format, dtype;  // dtype "" = as it is
+  bool weights_only = false;
+};
+int checkpoint_convert_command(const ConvertArguments&);
 int checkpoint_inspect_command(const std::string& folder);
 int checkpoint_verify_command(const std::string& folder);
 int version_command();

@@ -81,6 +81,20 @@ void add_plugin(CLI::App& app, int& result) {
   info->callback([name, json, &result] { result = plugin_info_command(*name, *json); });
 }
 
+void add_convert(CLI::App& checkpoint, int& result) {
+  auto* cmd = checkpoint.add_subcommand("convert", "Write a snapshot or somebody else's folder in another format");
+  auto args = std::make_shared<ConvertArguments>();
+  cmd->add_option("from", args->from, "a step-... folder, or a folder of one of the formats")->required();
+  cmd->add_option("to", args->to, "the new folder")->required();
+  cmd->add_option("--format", args->format, "a checkpoint plugin, see shale plugin list")->required();
+  cmd->add_option("--dtype", args->dtype, "of the weights: float32, bfloat16, ...");
+  cmd->add_flag("--weights-only", args->weights_only, "leave out optimizer, progress and states of plugins");
+  cmd->footer(
+      "Tensor by tensor: only the largest one has to fit into memory.\n\n"
+      "Example: shale checkpoint convert outputs/checkpoints/step-00000100 exported --format sharded");
+  cmd->callback([args, &result] { result = checkpoint_convert_command(*args); });
+}
+
 void add_checkpoint(CLI::App& app, int& result) {
   auto* checkpoint = app.add_subcommand("checkpoint", "Look at snapshots")->require_subcommand(1);
   checkpoint->footer("Example: shale checkpoint inspect outputs/checkpoints/step-00000100");
@@ -95,6 +109,7 @@ void add_checkpoint(CLI::App& app, int& result) {
       "Exit code 4 when something is missing or changed.\n\n"
       "Example: shale checkpoint verify outputs/checkpoints/step-00000100");
   verify->callback([folder, &result] { result = checkpoint_verify_command(*folder); });
+  add_convert(*checkpoint, result);
 }
 
 // CLI11 says only that a command is required when it does not know the word.

@@ -4,8 +4,6 @@
 #include <filesystem>
 
 #include "core/base/error.h"
-#include "core/checkpoint/inspect.h"
-#include "core/checkpoint/snapshot.h"
 #include "core/cli/commands.h"
 #include "core/config/config.h"
 #include "core/loader/inspect.h"
@@ -80,36 +78,6 @@ int plugin_info_command(const std::string& name, bool json) {
   else
     print_file(file);
   if (!file.problem.empty()) fail(Code::config, file.path, " cannot be used: ", file.problem);
-  return 0;
-}
-
-namespace {
-
-std::string format_of_snapshot(const std::string& folder) {
-  const auto id = format_of(folder);
-  if (id.empty())
-    fail(Code::checkpoint, folder, ": no complete snapshot (no readable manifest.json); give a step-... folder");
-  return id;
-}
-
-}  // namespace
-
-int checkpoint_verify_command(const std::string& folder) {
-  const auto format = load_format(format_of_snapshot(folder), installed_plugins(), Log());
-  SnapshotReader::open(folder, *format);  // names, sizes, bounds, coverage
-  const auto wrong = verify_snapshot(folder);
-  if (!wrong.empty()) {
-    for (auto& line : wrong) std::fprintf(stderr, "%s\n", line.c_str());
-    fail(Code::checkpoint, folder, ": ", wrong.size(), " file(s) are not as they were written; use another snapshot");
-  }
-  std::printf("%s: every file is as it was written\n", folder.c_str());
-  return 0;
-}
-
-int checkpoint_inspect_command(const std::string& folder) {
-  const auto id = format_of_snapshot(folder);
-  const auto format = load_format(id, installed_plugins(), Log());
-  std::fputs(inspect_snapshot(folder, *format).c_str(), stdout);
   return 0;
 }
 

@@ -8,7 +8,7 @@ import unittest
 import tool
 
 COMMANDS = (["train"], ["generate"], ["plugin", "list"], ["plugin", "info"], ["checkpoint", "inspect"],
-            ["checkpoint", "verify"], ["version"])
+            ["checkpoint", "verify"], ["checkpoint", "convert"], ["version"])
 
 
 class CommandLine(tool.RunTest):
