@@ -1,6 +1,7 @@
 #include "core/engine/engine.h"
 
 #include <algorithm>
+#include <limits>
 
 #include <ATen/core/grad_mode.h>
 #include <ATen/ops/empty.h>
@@ -129,6 +130,8 @@ double Engine::forward_backward(const Batch& batch, double seed, bool last) {
   {
     const auto out = forward(input, &tape);
     loss = out.item<double>();
+    if (out.scalar_type() != at::kDouble && seed > std::numeric_limits<float>::max())
+      fail(Code::config, "a loss scale of ", hooks_.now.grad_scale, " is beyond the range of float32; lower it");
     gradient = at::full({}, seed, out.options().requires_grad(false));
   }
   check(!tape.empty(), "every parameter of the model is frozen: there is nothing to train");

@@ -15,6 +15,7 @@ DIST = 5                  # exit code
 class Faults(hosts_run.HostsTest):
     settings = hosts_run.HostsTest.settings | {
         "training.steps": 100_000, "comm.train_timeout_seconds": LIMIT, "checkpoint.enable": True,
+        "checkpoint.timeout_seconds": LIMIT,
         "checkpoint.interval": 2, "checkpoint.keep_latest_k": 3, "sharding.plugin": "full_shard"}
 
     def hold_failure(self, name, running):

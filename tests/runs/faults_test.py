@@ -70,7 +70,8 @@ class Plugins(FaultTest):
         name = f"{kind}-{action}-{where}-{rank}"
         step, call = (2, {"half": "write"}.get(where, where)) if kind == "checkpoint" else (0, where)
         at = {"step": step} if step else {}
-        limits = {"comm__train_timeout_seconds": WAIT, "comm__init_timeout_seconds": 30} if action in WAITED else {}
+        limits = {"comm__train_timeout_seconds": WAIT, "comm__init_timeout_seconds": 30,
+                  "checkpoint__timeout_seconds": WAIT} if action in WAITED else {}
         run = self.end(name, nproc, {**faulty(kind, action, where, rank, **at), **limits})
         code, last = (ACTIONS | WAITED)[action]
         last = last.format(rank=rank, step=f" in step {step}" if step else "", kind=kind, call=call, where=where)

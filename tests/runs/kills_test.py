@@ -149,7 +149,8 @@ class Kills(tool.RunTest):
         """None, or what went wrong."""
         trial = Trial(number)
         path = self.config(trial.name, **trial.settings(comm__train_timeout_seconds=trial.limit,
-                                                        comm__init_timeout_seconds=2 * trial.limit))
+                                                        comm__init_timeout_seconds=2 * trial.limit,
+                                                        checkpoint__timeout_seconds=trial.limit))
         run = subprocess.Popen([tool.SHALE, "train", path, "--nproc", str(trial.world)], text=True, cwd=self.root,
                                stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=tool.environment())
         try:

@@ -341,5 +341,19 @@ TEST(Engine, RefusesAModelThatCannotTrain) {
   });
 }
 
+TEST(Engine, ALossScaleBeyondFloat32IsRefused) {
+  on_ranks(1, [](World& world) {
+    Trainer trainer(world, {.world = 1}, all(at::kFloat));
+    trainer.engine->begin_step(1, 0x1p140);
+    try {
+      trainer.engine->forward_backward(mini_batch(0), 0x1p130, true);
+      ADD_FAILURE();
+    } catch (const Error& e) {
+      EXPECT_EQ(e.code(), Code::config);
+      EXPECT_NE(std::string(e.what()).find("beyond the range of float32"), std::string::npos) << e.what();
+    }
+  });
+}
+
 }  // namespace
 }  // namespace shale

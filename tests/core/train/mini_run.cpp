@@ -24,7 +24,7 @@ struct MiniRun::NoPlugins final : Plugins {
 
 MiniRun::MiniRun(const Config& config) : MiniRun(config, World::join(local_launch(1)), nullptr) {}
 
-MiniRun::MiniRun(World& world) : MiniRun({}, nullptr, &world) {}
+MiniRun::MiniRun(World& world, const Config& config) : MiniRun(config, nullptr, &world) {}
 
 MiniRun::MiniRun(const Config& config, std::unique_ptr<World> alone, World* shared)
     : config_(config),

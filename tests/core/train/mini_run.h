@@ -12,7 +12,7 @@ namespace shale {
 class MiniRun {
  public:
   explicit MiniRun(const Config& = {});
-  explicit MiniRun(World&);  // must outlive it
+  explicit MiniRun(World&, const Config& = {});  // the world must outlive it
   ~MiniRun();
   Run& operator*() { return *run_; }
   Run* operator->() { return run_.get(); }

@@ -1,4 +1,4 @@
-#include "core/train/load.h"
+#include "core/train/snapshots.h"
 
 #include <gtest/gtest.h>
 
@@ -10,11 +10,14 @@
 namespace shale {
 namespace {
 
-TEST(Save, HostsMayKeepTheirPluginsInDifferentPlaces) {
+TEST(Snapshots, HostsMayKeepTheirPluginsInDifferentPlaces) {
   const test::TempFolder folder;
   on_ranks(2, [&](World& world) {
-    MiniRun run(world);
-    save(*run, folder / "checkpoints");
+    Config config;
+    config.checkpoint.enable = true;
+    MiniRun run(world, config);
+    Snapshots snapshots(*run, folder / "checkpoints");
+    EXPECT_EQ(snapshots.save(), Snapshots::Outcome::saved);
   });
   EXPECT_EQ(list_snapshots(folder / "checkpoints").size(), 1u);
 }
