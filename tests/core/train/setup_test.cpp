@@ -44,13 +44,13 @@ struct RankPlugins final : Plugins {
   PrecisionPolicy& precision() override { return rounding; }
   OffloadPolicy& offload() override { return on_device; }
   CheckpointFormat& checkpoint() override { return plain; }
-  const std::vector<LoadedPlugin>& loaded() const override { return none; }
+  const std::vector<LoadedPlugin>& loaded() const override { return facts; }
 
   Replicated replicated;
   Rounding rounding;
   OnDevice on_device;
   test::PlainFormat plain;
-  std::vector<LoadedPlugin> none;
+  std::vector<LoadedPlugin> facts{{"sharding", "mine", "0.1.0", "", "/mine.so", "hash", {}}};
 };
 
 class Setup : public testing::Test {
