@@ -37,7 +37,7 @@ TEST(SquaredNorm, CountsReplicasOnce) {
       shards.push_back(make_shard(2, rank, at::kFloat));
       const auto grad = values(shards[0].layout.numel, 5).to(at::kFloat);
       set_grad(shards[0], grad);
-      shards[0].writer = replica == 0;
+      shards[0].counted = replica == 0;
       sum += squared_norm(shards);
       expected = dense_square(grad);
     }
