@@ -11,12 +11,14 @@ void Pickler::number(std::uint64_t value, std::size_t width) {
   for (std::size_t k = 0; k < width; ++k) out_ += static_cast<char>(value >> (8 * k));
 }
 
-void Pickler::global(const char* module, const char* name) { out_ += std::string("c") + module + "\n" + name + "\n"; }
+Pickler& Pickler::global(const char* module, const char* name) {
+  return op(std::string("c") + module + "\n" + name + "\n");
+}
 
-void Pickler::tuple(std::span<const std::int64_t> sizes) {
+Pickler& Pickler::tuple(std::span<const std::int64_t> sizes) {
   op("(");
   for (const std::int64_t size : sizes) integer(size);
-  op("t");
+  return op("t");
 }
 
 Pickler& Pickler::text(std::string_view text) {

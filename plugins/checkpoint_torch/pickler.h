@@ -22,12 +22,12 @@ class Pickler {
   Pickler& value(const shale_value&);
   // Of the bytes of record data/<storage>, all of it.
   Pickler& tensor(std::uint32_t dtype, std::span<const std::int64_t> shape, std::uint64_t storage);
+  Pickler& global(const char* module, const char* name);
+  Pickler& tuple(std::span<const std::int64_t>);
   std::string take() { return std::move(out_); }
 
  private:
   void number(std::uint64_t value, std::size_t width);
-  void global(const char* module, const char* name);
-  void tuple(std::span<const std::int64_t>);
   std::string out_;
 };
 

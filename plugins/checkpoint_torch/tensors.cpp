@@ -48,13 +48,13 @@ Storage storage_of(const Pickle& pickle, Id id) {
   return out;
 }
 
+}  // namespace
+
 std::uint32_t dtype_of(const Pickle& pickle, Id id) {
   const std::int64_t type = pickle.kind(id) == Kind::global ? pickle[id].integer - kFirstDtype : -1;
   if (type < 0 || type >= static_cast<std::int64_t>(std::size(kTypes))) pickle.corrupt("the dtype of a tensor is none");
   return kTypes[type].dtype;
 }
-
-}  // namespace
 
 const Type& type_of(std::uint32_t dtype) {
   for (const Type& type : kTypes)
@@ -69,7 +69,8 @@ std::vector<Global> tensor_globals() {
                              {"torch", "Size"},
                              {"collections", "OrderedDict", true},
                              {"torch.storage", "UntypedStorage"},
-                             {"torch", "device"}};
+                             {"torch", "device"},
+                             {"_codecs", "encode"}};
   for (const Type& type : kTypes) out.push_back({"torch", type.storage});
   for (const Type& type : kTypes) out.push_back({"torch", type.name});
   return out;

@@ -21,7 +21,8 @@ const Type& type_of(std::uint32_t dtype);  // Error for one that is not held
 
 // The names a file of tensors may use; storages and dtypes of kTypes follow, in its order.
 inline constexpr std::int64_t kRebuildTensor = 0, kRebuildTensorTyped = 1, kRebuildParameter = 2, kSize = 3;
-inline constexpr std::int64_t kOrderedDict = 4, kUntypedStorage = 5, kDevice = 6, kFirstStorage = 7;
+inline constexpr std::int64_t kOrderedDict = 4, kUntypedStorage = 5, kDevice = 6, kEncode = 7;
+inline constexpr std::int64_t kFirstStorage = 8;
 inline constexpr std::int64_t kFirstDtype = kFirstStorage + static_cast<std::int64_t>(std::size(kTypes));
 std::vector<Global> tensor_globals();
 
@@ -38,6 +39,8 @@ struct Tensor {
 };
 
 bool is_tensor(const Pickle&, Id);
+// The dtype that a name of the table stands for.
+std::uint32_t dtype_of(const Pickle&, Id);
 Tensor tensor_of(const Pickle&, Id, const Archive&);
 std::vector<std::int64_t> sizes_of(const Pickle&, Id);  // of a tuple or torch.Size of integers
 

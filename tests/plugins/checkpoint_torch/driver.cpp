@@ -55,7 +55,9 @@ void run(const std::string& plugin, const std::string& what, const fs::path& pat
   shale::test::FormatOnFolder folder(plugin);
   std::vector<Stored> items;
   if (what == "save") {
-    folder.save(items = material());
+    items = material();
+    if (!folder.aliases()) std::erase_if(items, [](const Stored& item) { return !item.alias_of.empty(); });
+    folder.save(items);
     for (const auto& [name, bytes] : folder.files()) std::ofstream(path / name, std::ios::binary) << bytes;
   } else {
     for (const auto& file : fs::directory_iterator(path)) {

@@ -20,32 +20,49 @@ struct FormatOnFolder::Calls {
     items.push_back(item);
     return nullptr;
   }
-  static shale_status* add_raw(void* ctx, std::uint32_t id, const shale_box*, shale_str name, std::uint64_t offset) {
+  static shale_status* add_raw(void* ctx, std::uint32_t id, const shale_box* box, shale_str name,
+                               std::uint64_t offset) {
     auto& calls = *static_cast<Calls*>(ctx);
     Stored& item = calls.items.at(id);
     const std::string& file = calls.me.files().at(text(name));
-    const std::uint64_t n = bytes_of(item.dtype, item.shape);
+    const std::uint64_t n = bytes_of(item.dtype, {box->extent, box->extent + box->ndim});
     if (offset > file.size() || n > file.size() - offset)
       return calls.me.host_.make(SHALE_CORRUPT, "add_raw", "the box lies outside the file");
-    item.bytes = file.substr(offset, n);
-    return nullptr;
+    return calls.place(item, *box, file.substr(offset, n));
   }
-  static shale_status* add_coded(void* ctx, std::uint32_t id, const shale_box*, shale_str token, std::uint64_t n) {
+  static shale_status* add_coded(void* ctx, std::uint32_t id, const shale_box* box, shale_str token, std::uint64_t n) {
     auto& calls = *static_cast<Calls*>(ctx);
     Stored& item = calls.items.at(id);
     if (n > std::uint64_t{1} << 24) return calls.me.host_.make(SHALE_CORRUPT, "add_coded", "the box is too large");
-    item.bytes.assign(n, '\0');
     item.coded = true;
-    return calls.me.table_.read(calls.me.instance_.self(), calls.me.folder_.get(), token, item.bytes.data(), n);
+    std::string bytes(n, '\0');
+    shale_status* bad = calls.me.table_.read(calls.me.instance_.self(), calls.me.folder_.get(), token, bytes.data(), n);
+    return bad ? bad : calls.place(item, *box, bytes);
+  }
+
+  // Puts the elements of a box where they belong in the tensor.
+  shale_status* place(Stored& item, const shale_box& box, const std::string& from) {
+    const std::uint64_t all = bytes_of(item.dtype, item.shape), width = SHALE_DTYPE_BITS(item.dtype) / 8;
+    if (all > std::uint64_t{1} << 24) return me.host_.make(SHALE_CORRUPT, "place", "the tensor is too large");
+    item.bytes.resize(all);
+    for (std::uint64_t k = 0; k < from.size() / width; ++k) {
+      std::uint64_t rest = k, to = 0, stride = 1;
+      for (std::uint32_t d = box.ndim; d-- > 0; stride *= static_cast<std::uint64_t>(item.shape[d])) {
+        const auto extent = static_cast<std::uint64_t>(box.extent[d]);
+        to += (static_cast<std::uint64_t>(box.begin[d]) + rest % extent) * stride;
+        rest /= extent;
+      }
+      if (to >= all / width) return me.host_.make(SHALE_CORRUPT, "place", "the box lies outside the tensor");
+      item.bytes.replace(to * width, width, from, k * width, width);
+    }
+    return nullptr;
   }
 };
 
 std::vector<Stored> FormatOnFolder::describe() {
   Calls calls{*this, {}};
   const shale_index index{sizeof index, 0, &calls, Calls::add_item, Calls::add_raw, Calls::add_coded};
-  const auto answer = host_.take(table_.describe(instance_.self(), folder_.get(), &index));
-  folder_.close_all();
-  if (answer.code != 0) throw std::runtime_error(answer.where + ": " + answer.text);
+  take(table_.describe(instance_.self(), folder_.get(), &index));
   return calls.items;
 }
 
@@ -61,7 +78,27 @@ shale_value value_of(const std::string& text) {
   return out;
 }
 
+struct Saved {
+  const std::vector<Stored>& items;
+  std::string report;
+};
+shale_status* data(void* ctx, std::uint32_t k, const void** bytes) {
+  *bytes = static_cast<Saved*>(ctx)->items[k].bytes.data();
+  return nullptr;
+}
+shale_status* report(void* ctx, const void* bytes, std::uint64_t n) {
+  static_cast<Saved*>(ctx)->report.append(static_cast<const char*>(bytes), n);
+  return nullptr;
+}
+
 }  // namespace
+
+bool FormatOnFolder::aliases() {
+  shale_format traits{};
+  traits.struct_size = sizeof traits;
+  take(table_.format(instance_.self(), &traits));
+  return (traits.flags & SHALE_FORMAT_ALIASES) != 0;
+}
 
 void FormatOnFolder::save(const std::vector<Stored>& all, std::uint32_t writers) {
   std::vector<shale_item> items(all.size());
@@ -84,27 +121,20 @@ void FormatOnFolder::save(const std::vector<Stored>& all, std::uint32_t writers)
     entries[k] = {sizeof entries[k], 0, &to, boxed ? &boxes[k] : nullptr, from.bytes.size()};
     pointers.push_back(&entries[k]);
   }
-  const auto data = [](void* ctx, std::uint32_t k, const void** bytes) -> shale_status* {
-    *bytes = (*static_cast<const std::vector<Stored>*>(ctx))[k].bytes.data();
-    return nullptr;
-  };
-  const auto report = [](void*, const void*, std::uint64_t) -> shale_status* { return nullptr; };
+  Saved saved{all, ""};
   const auto n = static_cast<std::uint32_t>(all.size());
-  const shale_save call{sizeof call,
-                        0,
-                        writers,
-                        0,
-                        1,
-                        n,
-                        0,
-                        writers,
-                        3,
-                        folder_.get(),
-                        pointers.data(),
-                        const_cast<std::vector<Stored>*>(&all),
-                        data,
-                        report};
-  const auto answer = host_.take(table_.write(instance_.self(), &call));
+  const shale_save call{sizeof call,     0,      writers, 0,     1, n, 0, writers, 3, folder_.get(),
+                        pointers.data(), &saved, data,    report};
+  take(table_.write(instance_.self(), &call));
+  if (table_.finish == nullptr) return;
+  const shale_str reports[] = {{saved.report.data(), saved.report.size()}};
+  shale_finish end{};
+  end.struct_size = sizeof end, end.n_reports = 1, end.step = 3, end.folder = folder_.get(), end.reports = reports;
+  take(table_.finish(instance_.self(), &end));
+}
+
+void FormatOnFolder::take(shale_status* status) {
+  const auto answer = host_.take(status);
   folder_.close_all();
   if (answer.code != 0) throw std::runtime_error(answer.where + ": " + answer.text);
 }

@@ -31,10 +31,12 @@ class FormatOnFolder {
   std::vector<Stored> describe();  // std::runtime_error with the plugin's or the host's words
   // All of `items` by one writer of `writers`; the bytes of a tensor may be fewer than its shape says.
   void save(const std::vector<Stored>& items, std::uint32_t writers = 1);
+  bool aliases();  // can it hold them?
   int live() const { return host_.live(); }
 
  private:
   struct Calls;
+  void take(shale_status*);  // throws what it says
   conform::FakeHost host_;
   conform::MemoryFolder folder_{host_};
   conform::Library library_;
