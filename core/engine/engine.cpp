@@ -62,7 +62,10 @@ at::Tensor Engine::run(std::size_t position, const ModelInput& input, const at::
 }
 
 at::Tensor Engine::forward(const ModelInput& input, std::vector<Segment>* tape) {
-  for (auto& slot : weight_slots_) slot.busy = false;  // an error may have left one so
+  for (auto& slot : weight_slots_) {  // an error may have left one busy
+    if (slot.busy) record(slot.free);
+    slot.busy = false;
+  }
   hooks_.now.purpose = tape ? Purpose::forward : Purpose::evaluation;
   at::Tensor h;
   for (std::size_t i = 0; i < positions_.size(); ++i) {
@@ -116,6 +119,7 @@ void Engine::begin_step(std::int64_t step, double grad_scale, bool after_skip) {
   hooks_.now.after_skip = after_skip;
   hooks_.now.step = step, hooks_.now.grad_scale = grad_scale, hooks_.now.micro_step = -1;
   gradients_.abandon(units_, grad_slots_);  // of a step that ended in an error
+  gradients_.settle();
   gradients_.begin_step(units_);
 }
 
@@ -125,21 +129,18 @@ double Engine::forward_backward(const Batch& batch, double seed, bool last) {
   const ModelInput input{batch.tokens.to(options_.device), batch.targets.to(options_.device)};
   std::vector<Segment> tape;
   tape.reserve(positions_.size());
-  double loss = 0;
-  at::Tensor gradient;
-  {
-    const auto out = forward(input, &tape);
-    loss = out.item<double>();
-    if (out.scalar_type() != at::kDouble && seed > std::numeric_limits<float>::max())
-      fail(Code::config, "a loss scale of ", hooks_.now.grad_scale, " is beyond the range of float32; lower it");
-    gradient = at::full({}, seed, out.options().requires_grad(false));
-  }
+  const auto loss = forward(input, &tape).detach();
   check(!tape.empty(), "every parameter of the model is frozen: there is nothing to train");
-  backward(tape, input, gradient);
-  return loss;
+  if (loss.scalar_type() != at::kDouble && seed > std::numeric_limits<float>::max())
+    fail(Code::config, "a loss scale of ", hooks_.now.grad_scale, " is beyond the range of float32; lower it");
+  backward(tape, input, at::full({}, seed, loss.options()));
+  return loss.item<double>();  // last, for it waits for the device
 }
 
-void Engine::end_step() { gradients_.finish(grad_slots_); }
+void Engine::end_step() {
+  gradients_.finish(grad_slots_);
+  weights_.settle();
+}
 
 void Engine::conclude(bool skipped) { hooks_.step_end(skipped); }
 

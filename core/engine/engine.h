@@ -34,6 +34,7 @@ struct EngineOptions {
   bool checkpoint_layers = false;  // layers keep their input only and are run again in backward
   at::Device device = at::kCPU;
   HookOptions hooks = {};
+  Streams* streams = nullptr;  // of the device; null: work is done when a call returns
 };
 
 class Engine {

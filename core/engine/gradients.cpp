@@ -55,7 +55,10 @@ void GradientReducer::begin_step(std::deque<UnitState>& units) {
 
 void GradientReducer::open(UnitState& u) {
   if (u.open || !u.trains) return;
-  if (u.grad_slot && u.grad_slot->owner) retire(*u.grad_slot);
+  if (u.grad_slot && u.grad_slot->owner) {
+    retire(*u.grad_slot);
+    order(streams_, Stream::reduce, Stream::compute);  // the slot is drained
+  }
   u.open = true;
   for (auto& f : u.flats)
     for (int k : f.plan->layout.parameters) u.fresh[k] = !(f.plan->whole_grads && f.touched);
@@ -65,6 +68,8 @@ void GradientReducer::close(UnitState& u, int unit_index, bool last) {
   if (!u.open) return;
   u.open = false;
   clear_unwritten(u);
+  order(streams_, Stream::compute, Stream::reduce);  // the gradients are complete
+  const OnStream on(streams_, Stream::reduce);
   const auto& plan = plan_.units[unit_index];
   bool reduced = false;
   for (auto& f : u.flats) {
@@ -125,6 +130,7 @@ std::unique_ptr<Work> GradientReducer::sum_replicas(FlatState& f, const at::Tens
 
 void GradientReducer::retire(GradSlot& slot) {
   auto& u = *slot.owner;
+  const OnStream on(streams_, Stream::reduce);
   wait_all(slot.reductions);
   slot.owner = nullptr;
   Works sums;
@@ -140,12 +146,17 @@ void GradientReducer::retire(GradSlot& slot) {
 }
 
 void GradientReducer::finish(std::deque<GradSlot>& slots) {
-  for (auto& slot : slots)
-    if (slot.owner) retire(slot);
-  wait_all(replica_sums_);
+  {
+    const OnStream on(streams_, Stream::reduce);
+    for (auto& slot : slots)
+      if (slot.owner) retire(slot);
+    wait_all(replica_sums_);
+  }
+  settle();
 }
 
 void GradientReducer::abandon(std::deque<UnitState>& units, std::deque<GradSlot>& slots) {
+  const OnStream on(streams_, Stream::reduce);
   replica_sums_.clear();
   for (auto& slot : slots) slot.reductions.clear(), slot.owner = nullptr;
   for (auto& u : units) u.open = false;

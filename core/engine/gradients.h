@@ -11,9 +11,11 @@
 
 namespace shale {
 
+// Everything behind close() happens on the reduce stream; finish() and open() put the compute stream behind it.
 class GradientReducer {
  public:
-  GradientReducer(const ShardPlan& plan, Hooks& hooks) : plan_(plan), hooks_(hooks) {}
+  GradientReducer(const ShardPlan& plan, Hooks& hooks, Streams* streams)
+      : plan_(plan), hooks_(hooks), streams_(streams) {}
 
   // Before backward writes into the unit's gradients: the slot is free and its contents count as unwritten.
   void open(UnitState&);
@@ -23,6 +25,8 @@ class GradientReducer {
   void finish(std::deque<GradSlot>&);
   // A new step: gradient shards count as empty.
   void begin_step(std::deque<UnitState>&);
+  // Nothing of an earlier step is under way on the device.
+  void settle() { order(streams_, Stream::reduce, Stream::compute); }
   // Drops what an error left under way.
   void abandon(std::deque<UnitState>&, std::deque<GradSlot>&);
   std::int64_t reductions() const { return reductions_; }  // of units, so far
@@ -35,6 +39,7 @@ class GradientReducer {
 
   const ShardPlan& plan_;
   Hooks& hooks_;
+  Streams* streams_;
   Works replica_sums_;
   std::int64_t reductions_ = 0;
 };

@@ -23,6 +23,8 @@ Hooks::Hooks(const ShardPlan& plan, const std::deque<Shard>& shards, const Group
 std::unique_ptr<WorkLane> Hooks::make_lane(const std::string& name, const GroupMaker& make, const HookOptions& options,
                                            at::Device device) {
   LaneSpec spec;
+  const Stream stream = name == "gather" ? Stream::gather : name == "reduce" ? Stream::reduce : Stream::compute;
+  if (options.streams != nullptr) spec.stream = options.streams->handle(stream);
   spec.name = name, spec.device = device, spec.limit = options.limit, spec.states = &states_;
   for (auto& u : plan_.units) spec.scratch = std::max(spec.scratch, u.scratch_bytes);
   for (std::size_t p = 0; p < plan_.groups.size(); ++p) {

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "core/comm/topology.h"
+#include "core/device/streams.h"
 #include "core/engine/state.h"
 #include "core/engine/states.h"
 #include "core/engine/work_lane.h"
@@ -25,7 +26,8 @@ struct HookOptions {
   OuterStep* outer = nullptr;
   std::string plugin;  // chooses random first values, with the seed
   std::uint64_t seed = 0;
-  double limit = 100;  // seconds a hook may run
+  double limit = 100;          // seconds a hook may run
+  Streams* streams = nullptr;  // of the device
 };
 
 // What the step is at; hooks are told.

@@ -32,14 +32,23 @@ Engine::Engine(const Model& model, const PrecisionTable& precision, const ShardP
       memory_(plan_memory(model.info, precision, plan, options.rank, options.micro_steps)),
       shards_(make_shards()),
       hooks_(plan, shards_, make_group, options.hooks, options.device),
-      weights_(plan, hooks_),
-      gradients_(plan, hooks_) {
+      weights_(plan, hooks_, options.streams),
+      gradients_(plan, hooks_, options.streams) {
   make_slots();
   make_units(make_group);
   make_positions();
 }
 
-Engine::~Engine() { gradients_.abandon(units_, grad_slots_); }
+// Memory goes back to the allocator of the compute stream: the other streams must be done with it.
+Engine::~Engine() {
+  gradients_.abandon(units_, grad_slots_);
+  try {
+    gradients_.settle();
+    weights_.settle();
+  } catch (const std::exception&) {
+    return;  // the device is broken, which was said where it broke
+  }
+}
 
 std::deque<Shard> Engine::make_shards() const {
   std::deque<Shard> shards;
@@ -68,7 +77,10 @@ std::deque<Shard> Engine::make_shards() const {
 }
 
 void Engine::make_slots() {
-  for (auto bytes : memory_.weight_slots) weight_slots_.emplace_back().memory = bytes_on(options_.device, bytes);
+  for (auto bytes : memory_.weight_slots) {
+    auto& slot = weight_slots_.emplace_back();
+    slot.memory = bytes_on(options_.device, bytes), slot.free = make_event(options_.streams);
+  }
   for (auto& b : memory_.grad_slots) {
     auto& slot = grad_slots_.emplace_back();
     slot.grads = bytes_on(options_.device, b.grads), slot.wire = bytes_on(options_.device, b.wire);

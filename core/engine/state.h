@@ -9,6 +9,7 @@
 #include <ATen/core/Tensor.h>
 
 #include "core/comm/group.h"
+#include "core/device/streams.h"
 #include "core/engine/memory.h"
 #include "core/model/description.h"
 #include "core/ops/weight.h"
@@ -27,6 +28,7 @@ struct WeightSlot {
   bool busy = false;     // a unit is computing in it
   bool landing = false;  // filled or being filled, not yet waited for
   Works gathers;         // under way
+  EventPtr free;         // on the compute stream, after the last unit that computed in it
 };
 
 // Memory for the full gradients of one unit at a time, and for their reduction.

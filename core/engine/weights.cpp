@@ -49,6 +49,8 @@ bool WeightGatherer::current(const UnitState& u) const {
 
 void WeightGatherer::start(UnitState& u) {
   auto& slot = *u.weight_slot;
+  const OnStream on(streams_, Stream::gather);
+  wait_for(slot.free);
   wait_all(slot.gathers);  // a prefetch nobody used
   poison(slot.memory);
   slot.holds = &u, slot.epoch = epoch_, slot.landing = true;
@@ -80,13 +82,17 @@ void WeightGatherer::start(UnitState& u) {
 void WeightGatherer::finish(UnitState& u) {
   auto& slot = *u.weight_slot;
   if (!slot.landing) return;
-  wait_all(slot.gathers);
-  slot.landing = false;
-  for (auto& f : u.flats) {
-    if (f.kept.defined() && u.kept_epoch != epoch_) f.kept.copy_(kept_place(f));
-    if (f.wire_weights.defined()) widen(f.weights, f.wire_weights);
+  {
+    const OnStream on(streams_, Stream::gather);
+    wait_all(slot.gathers);
+    slot.landing = false;
+    for (auto& f : u.flats) {
+      if (f.kept.defined() && u.kept_epoch != epoch_) f.kept.copy_(kept_place(f));
+      if (f.wire_weights.defined()) widen(f.weights, f.wire_weights);
+    }
+    u.kept_epoch = epoch_;
   }
-  u.kept_epoch = epoch_;
+  order(streams_, Stream::gather, Stream::compute);
 }
 
 void WeightGatherer::prefetch(UnitState& u) {
@@ -105,7 +111,9 @@ void WeightGatherer::acquire(UnitState& u) {
 }
 
 void WeightGatherer::release(UnitState& u) {
-  if (u.weight_slot) u.weight_slot->busy = false;
+  if (!u.weight_slot) return;
+  u.weight_slot->busy = false;
+  record(u.weight_slot->free);
 }
 
 void WeightGatherer::verify(const UnitState& u) const {
@@ -114,11 +122,13 @@ void WeightGatherer::verify(const UnitState& u) const {
 
 void WeightGatherer::invalidate(std::deque<WeightSlot>& slots) {
   ++epoch_;
+  settle();
   for (auto& slot : slots) {
     wait_all(slot.gathers);
     slot.landing = slot.busy = false;
     poison(slot.memory);
   }
+  order(streams_, Stream::compute, Stream::gather);  // the next ones read what the optimizer wrote
 }
 
 }  // namespace shale

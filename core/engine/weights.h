@@ -8,9 +8,12 @@
 
 namespace shale {
 
+// What it does to slots happens on the gather stream, behind what still uses them; what computes with a slot on the
+// compute stream waits for it.
 class WeightGatherer {
  public:
-  WeightGatherer(const ShardPlan& plan, Hooks& hooks) : plan_(plan), hooks_(hooks) {}
+  WeightGatherer(const ShardPlan& plan, Hooks& hooks, Streams* streams)
+      : plan_(plan), hooks_(hooks), streams_(streams) {}
 
   // Starts a gather unless the unit's current weights are there or on their way. A slot in use is left alone.
   void prefetch(UnitState&);
@@ -19,6 +22,8 @@ class WeightGatherer {
   void release(UnitState&);
   // Before a unit computes: the slot holds this unit's weights of this epoch, or it is a bug.
   void verify(const UnitState&) const;
+  // No gather reads masters any more: they may be written.
+  void settle() { order(streams_, Stream::gather, Stream::compute); }
   // After the optimizer: everything gathered is stale and no slot is in use.
   void invalidate(std::deque<WeightSlot>&);
   std::int64_t gathers() const { return gathers_; }  // of units, so far
@@ -30,6 +35,7 @@ class WeightGatherer {
 
   const ShardPlan& plan_;
   Hooks& hooks_;
+  Streams* streams_;
   std::int64_t epoch_ = 0, gathers_ = 0;
 };
 

@@ -108,7 +108,7 @@ class WorkLane::Queue : public Lane, public std::enable_shared_from_this<Queue> 
     return traffic_;
   }
 
-  void* stream() override { return nullptr; }
+  void* stream() override { return spec_.stream; }
   Group* group(int partition) override {
     check(partition >= 0 && partition < static_cast<int>(spec_.groups.size()), "lane: no partition ", partition);
     {

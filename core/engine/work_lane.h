@@ -1,5 +1,5 @@
-// The lanes that a strategy's hooks work on: one thread each on the CPU. On CUDA hooks enqueue on the default stream
-// from the stepping thread, so they are ordered but do not overlap.
+// The lanes that a strategy's hooks work on: one thread each on the CPU. On CUDA hooks enqueue from the stepping thread
+// on its current stream, which is that of the lane when work is submitted.
 #pragma once
 
 #include <cstdint>
@@ -20,6 +20,7 @@ namespace shale {
 struct LaneSpec {
   std::string name;  // for messages
   at::Device device = at::kCPU;
+  void* stream = nullptr;    // cudaStream_t
   std::int64_t scratch = 0;  // bytes of the largest hook
   double limit = 100;        // seconds a hook may run
   StateStore* states = nullptr;

@@ -229,6 +229,7 @@ std::unique_ptr<Run> prepare(const Surroundings& s) {
   auto& strategy = s.plugins.sharding();
   options.hooks = {strategy.exchange(), strategy.outer(), s.plugins.loaded().front().id,
                    static_cast<std::uint64_t>(s.config.debug.seed), s.config.comm.train_timeout_seconds};
+  options.streams = options.hooks.streams = s.device.streams();
   run->engine = std::make_unique<Engine>(run->model, run->plans.precision, run->plans.sharding, s.make_group, options);
   return run;
 }
