@@ -60,7 +60,7 @@ void norm(Bench& b) {
   for (auto type : {at::kFloat, at::kDouble}) {
     std::deque<Shard> here, there;
     for (int i = 0; i < 3; ++i) here.push_back(make_shard(b.on(), type)), there.push_back(make_shard(at::kCPU, type));
-    here[1].writer = there[1].writer = false;
+    here[1].counted = there[1].counted = false;
     const double found = squared_norm(here), wanted = squared_norm(there);
     expect(std::abs(found / wanted - 1) < 1e-6, "squared norm ", found, " instead of ", wanted);
     here[2].grad.fill_(std::numeric_limits<double>::infinity());

@@ -61,24 +61,24 @@ class ModelledWork final : public Work {
 
 class ModelledGroup final : public Group {
  public:
-  ModelledGroup(StreamModel& m, const std::vector<at::Tensor>* masters, const std::string& name)
-      : model_(m), masters_(masters), name_(name), stream_(m.new_stream()) {}
+  ModelledGroup(StreamModel& m, int size, const std::vector<at::Tensor>* masters, const std::string& name)
+      : model_(m), size_(size), masters_(masters), name_(name), stream_(m.new_stream()) {}
   int rank() const override { return 0; }
-  int size() const override { return 2; }
+  int size() const override { return size_; }
   const std::string& name() const override { return name_; }
 
   // The caller has just put its piece in its place, on the current stream.
   std::unique_ptr<Work> all_gather(const at::Tensor& full) override {
-    const auto n = full.numel() / 2;
-    const auto mine = full.narrow(0, 0, n), theirs = full.narrow(0, n, n);
+    const auto n = full.numel() / size_;
+    const auto mine = full.narrow(0, 0, n), theirs = full.narrow(0, n, full.numel() - n);
     for (auto& m : *masters_) model_.reads(m, "cast of a master");
     model_.writes(mine, "cast into a slot");
-    theirs.copy_(mine).mul_(0.875);
+    theirs.view({size_ - 1, n}).copy_(mine).mul_(0.875);
     return transfer({{mine, false, "all_gather"}, {theirs, true, "all_gather"}});
   }
   std::unique_ptr<Work> reduce_scatter(const at::Tensor& mine, const at::Tensor& full,
                                        const at::Tensor& staging) override {
-    const auto n = full.numel() / 2;
+    const auto n = full.numel() / size_;
     staging.copy_(full);
     mine.copy_(staging.narrow(0, 0, n)).add_(staging.narrow(0, n, n).to(mine.scalar_type()), 0.25);
     return transfer(
@@ -109,6 +109,7 @@ class ModelledGroup final : public Group {
   }
 
   StreamModel& model_;
+  int size_;
   const std::vector<at::Tensor>* masters_;
   std::string name_;
   int stream_;
@@ -116,8 +117,9 @@ class ModelledGroup final : public Group {
 
 }  // namespace
 
-std::unique_ptr<Group> modelled_group(StreamModel& m, const std::vector<at::Tensor>* masters, const std::string& name) {
-  return std::make_unique<ModelledGroup>(m, masters, name);
+std::unique_ptr<Group> modelled_group(StreamModel& m, int size, const std::vector<at::Tensor>* masters,
+                                      const std::string& name) {
+  return std::make_unique<ModelledGroup>(m, size, masters, name);
 }
 
 }  // namespace shale

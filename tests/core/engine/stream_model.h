@@ -62,8 +62,10 @@ class StreamModel final : public Streams {
   std::int64_t uses_ = 0;
 };
 
-// A group of two whose other member echoes, as far as numbers go. Its transfers run on a stream of its own behind the
-// current one, and wait() puts the current one behind them: what c10d's NCCL does. Masters: read by casts into slots.
-std::unique_ptr<Group> modelled_group(StreamModel&, const std::vector<at::Tensor>* masters, const std::string& name);
+// A group whose other members echo its rank 0, as far as numbers go. Its transfers run on a stream of its own behind
+// the current one, and wait() puts the current one behind them: what c10d's NCCL does. Masters: read by casts into
+// slots.
+std::unique_ptr<Group> modelled_group(StreamModel&, int size, const std::vector<at::Tensor>* masters,
+                                      const std::string& name);
 
 }  // namespace shale

@@ -6,6 +6,7 @@
 
 #include "core/base/text.h"
 #include "core/engine/engine.h"
+#include "core/engine/join.h"
 #include "tests/core/engine/mini_model.h"
 #include "tests/core/engine/stream_model.h"
 #include "tests/core/engine/trainer.h"
@@ -42,14 +43,18 @@ Races race(const Case& c, const ParameterPrecision& row, Omit omit = Omit::nothi
   auto model = mini_model(c.model);
   for (std::size_t i = 0; i < model.forward.size(); ++i)
     model.forward[i] = watched(streams, model.forward[i], model.info.units[i].name);
-  const auto plan = make_plan(c, model.info);
-  const auto table = table_of(model.info, row);
+  auto plan = make_plan(c, model.info);
+  auto table = table_of(model.info, row);
+  join_units(model, table, plan);
   std::vector<at::Tensor> masters;
   EngineOptions options;
   options.micro_steps = c.micro_steps, options.checkpoint_layers = c.checkpoint, options.streams = &streams;
   Engine engine(
       model, table, plan,
-      [&](const Partition&, const std::string& name) { return modelled_group(streams, &masters, name); }, options);
+      [&](const Partition& p, const std::string& name) {
+        return modelled_group(streams, static_cast<int>(members(p, 0).size()), &masters, name);
+      },
+      options);
   for (auto& s : engine.shards()) masters.push_back(s.master);
   const auto weights = mini_weights(model);
   engine.initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
@@ -107,6 +112,25 @@ TEST(Streams, TakeAnyNumberOfSlots) {
         c.model.layers = 6;
         expect_no_race(c);
       }
+}
+
+// Pieces of gathered weights kept by pairs, and shards of two with replicas of two.
+TEST(Streams, CarryKeptPiecesAndReplicas) {
+  for (auto [strategy, world] : {std::pair{"reshard", 4}, {"hybrid", 4}, {"hybrid_keep", 4}})
+    for (auto replica_at : {SyncAt::micro_step, SyncAt::boundary}) {
+      SCOPED_TRACE(str(strategy, ", replicas at ", static_cast<int>(replica_at)));
+      Case c{.world = world, .micro_steps = 2, .strategy = strategy, .replica_at = replica_at};
+      c.model.layers = 5;
+      expect_no_race(c), expect_no_race(c, narrow_wire());
+      c.reduce_at = SyncAt::boundary;
+      expect_no_race(c);
+    }
+}
+
+TEST(Streams, CarryJoinedUnits) {
+  Case c{.world = 2, .micro_steps = 2, .join = 2};
+  c.model.layers = 5;
+  expect_no_race(c);
 }
 
 TEST(Streams, CarryTiedAndReusedUnits) {
