@@ -69,7 +69,7 @@ class State {
     } else if (kind == Kind::list || kind == Kind::tuple) {
       for (std::size_t k = 0; k < pickle_.items(id).size(); ++k)
         walk(before + std::to_string(k), pickle_.items(id)[k], leaf, depth + 1);
-    } else if (kind == Kind::bytes || kind == Kind::persistent) {
+    } else if (kind == Kind::persistent) {
       pickle_.corrupt(shown(path) + " is neither a tensor nor a number, a text or a list of such");
     }
   }

@@ -124,6 +124,47 @@ class Folders(unittest.TestCase):
             describe(self.folder)
         self.assertFalse(os.path.exists(canary))
 
+    def test_metadata_that_does_not_fit_its_files(self):
+        dcp.save({"a": torch.rand(3, 2), "b": torch.rand(4), "n": 3}, checkpoint_id=self.folder)
+        path = self.folder + "/.metadata"
+        with open(path, "rb") as file:
+            good = file.read()
+
+        def refusal(change):
+            metadata = pickle.loads(good)
+            infos = {index.fqn: info for index, info in metadata.storage_data.items()}
+            change(metadata, infos)
+            with open(path, "wb") as file:
+                pickle.dump(metadata, file)
+            with self.assertRaises(RuntimeError) as caught:
+                describe(self.folder)
+            return str(caught.exception)
+
+        def swap(metadata, infos):
+            infos["a"].offset, infos["b"].offset = infos["b"].offset, infos["a"].offset
+            infos["a"].length, infos["b"].length = infos["b"].length, infos["a"].length
+
+        def put(fqn, name, value):
+            return lambda metadata, infos: setattr(infos[fqn], name, value)
+        self.assertIn("has another shape or dtype than .metadata says", refusal(swap))
+        self.assertIn("reaches past the end", refusal(put("a", "offset", 1 << 62)))
+        self.assertIn("reaches past the end", refusal(put("a", "length", 1 << 62)))
+        self.assertIn("an offset is no size", refusal(put("a", "offset", -1)))
+        self.assertIn("end record of a zip file", refusal(put("a", "length", 500)))
+        self.assertIn("names the file '../x', which is no plain file", refusal(put("a", "relative_path", "../x")))
+        self.assertIn("is not in the folder", refusal(put("a", "relative_path", "x")))
+        self.assertIn("a path is no text", refusal(put("a", "relative_path", 3)))
+        self.assertIn("stored through a transform", refusal(put("a", "transform_descriptors", ["x"])))
+        self.assertIn("a chunk of 'a' is in no file", refusal(lambda m, i: m.storage_data.pop(
+            next(k for k in m.storage_data if k.fqn == "a"))))
+        self.assertIn("'n' is in no file", refusal(lambda m, i: m.storage_data.pop(
+            next(k for k in m.storage_data if k.fqn == "n"))))
+        self.assertIn("has other dimensions than the tensor", refusal(
+            lambda m, i: setattr(m.state_dict_metadata["a"], "size", torch.Size([6]))))
+        self.assertIn("has another shape or dtype", refusal(
+            lambda m, i: setattr(m.state_dict_metadata["a"].properties, "dtype", torch.int32)))
+        self.assertIn("'storage_data' is no dict", refusal(lambda m, i: setattr(m, "storage_data", None)))
+
     def test_damaged_folders_are_refused_or_read(self):
         dcp.save({"model": {"a": torch.rand(3, 2), "b": torch.rand(4)}, "n": 3}, checkpoint_id=self.folder)
         draw, refused = random.Random(4), 0

@@ -138,7 +138,7 @@ class Files(unittest.TestCase):
                       {f"state.{n}.{k}": v for n, s in by_name.items() for k, v in s.items()} |
                       {"param_groups": groups}):
             items = self.saved({"model": module.state_dict(), "optimizer": state, "epoch": 3, "best": 0.5,
-                                "note": "x", "rng": torch.get_rng_state(), "done": True, "none": None})
+                                "note": "x", "rng": torch.get_rng_state(), "done": True, "none": None, "bytes": b"x"})
             for name, tensor in module.state_dict().items():
                 self.assert_same(items[WEIGHT, name, "weight"], tensor)
             for name, moments in by_name.items():

@@ -43,10 +43,45 @@ class TorchFormat(tool.RunTest):
         for name, tensor in given.items():
             self.assertTrue(torch.equal(state[name], tensor), name)
 
-    def test_tensors_cut_over_ranks_are_refused_by_name(self):
-        run = self.train("cut", nproc=2, code=4, sharding__plugin="full_shard", training__steps=2)
-        self.assertIn("holds whole tensors only and this one is cut over ranks", run.err)
-        self.assertEqual(run.snapshots, [])
+    def test_tensors_cut_over_ranks_are_whole_in_the_file(self):
+        cut = {"nproc": 2, "sharding__plugin": "full_shard", "lr_scheduler__total_steps": 8}
+        whole = self.train("cut", **cut)
+        other = self.train("cut-other", checkpoint__plugin="sharded", **cut)
+        self.train("cut-halves", training__steps=4, **cut)
+        resumed = self.train("cut-halves", checkpoint__resume="auto", **cut)
+        self.assertEqual(resumed.losses, {s: whole.losses[s] for s in resumed.losses})
+        wanted = tool.read_snapshot(tool.snapshot_path(other.folder, 8))
+        for run in (whole, resumed):
+            state = self.saved(run, 8)["model"]
+            self.assertEqual(set(state), set(wanted))
+            for name, tensor in wanted.items():
+                self.assertTrue(np.array_equal(state[name].numpy(), tensor), name)
+
+    def convert(self, source, to, form):
+        os.makedirs(os.path.dirname(to), exist_ok=True)
+        done = self.shale("checkpoint", "convert", source, to, "--format", form)
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+
+    def test_snapshots_of_two_ranks_are_converted_there_and_back(self):
+        run = self.train("two", nproc=2, checkpoint__plugin="sharded", sharding__plugin="full_shard")
+        source, step = tool.snapshot_path(run.folder, 8), "step-00000008"
+        for form in ("torch", "dcp"):
+            self.convert(source, f"{self.root}/{form}/{step}", form)
+            self.convert(f"{self.root}/{form}/{step}", f"{self.root}/from-{form}/{step}", "sharded")
+            for role, key in ((tool.WEIGHT, "weight"), (tool.OPTIMIZER, "exp_avg_sq")):
+                back = tool.read_snapshot(f"{self.root}/from-{form}/{step}", role, key)
+                self.assert_same_tensors(back, tool.read_snapshot(source, role, key), form)
+        state = torch.load(f"{self.root}/torch/{step}/checkpoint.pt", weights_only=True)
+        for name, tensor in tool.read_snapshot(source).items():
+            self.assertTrue(np.array_equal(state["model"][name].numpy(), tensor), name)
+
+    def test_a_file_of_torch_save_is_converted(self):
+        given = load_file(self.root + "/llama/model.safetensors")
+        os.mkdir(self.root + "/given")
+        torch.save(given, self.root + "/given/weights.pt")
+        self.convert(self.root + "/given", self.root + "/taken/step-00000000", "sharded")
+        back = tool.read_snapshot(self.root + "/taken/step-00000000")
+        self.assert_same_tensors(back, {name: tensor.numpy() for name, tensor in given.items()}, "weights")
 
 
 if __name__ == "__main__":
