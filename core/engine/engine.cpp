@@ -15,6 +15,7 @@ namespace shale {
 void Engine::initialise(const Values& values) {
   constexpr std::int64_t kPart = 1 << 22;  // elements asked for at once: a whole embedding in float64 is gigabytes
   at::NoGradGuard off;
+  drain();
   for (auto& s : shards_)
     for (auto& piece : s.pieces) {
       const auto& r = piece.range;
@@ -149,7 +150,10 @@ bool Engine::outer_step() {
   return hooks_.outer_step(units_);
 }
 
-void Engine::drain() { hooks_.drain(); }
+void Engine::drain() {
+  hooks_.drain();
+  weights_.drain(weight_slots_);
+}
 
 double Engine::evaluate(const Batch& batch) {
   at::NoGradGuard off;

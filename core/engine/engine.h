@@ -58,7 +58,7 @@ class Engine {
   void conclude(bool skipped);  // before the optimizer writes, or does not: hooks are told and leave the masters alone
   bool outer_step();            // after the optimizer: the strategy's work of every some steps; true = masters changed
   void weights_changed();       // masters were written; starts the gathers that follow an update
-  void drain();                 // no hook is at work: states and masters hold still until the next call
+  void drain();                 // nothing reads or writes states and masters until the next call
 
   double evaluate(const Batch&);                // sum of the losses of this rank's batch; gradients untouched
   at::Tensor logits(const at::Tensor& tokens);  // [B, T] -> [B, T, vocabulary]

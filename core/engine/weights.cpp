@@ -120,6 +120,14 @@ void WeightGatherer::verify(const UnitState& u) const {
   check(current(u), "the slot of unit ", u.info->name, " does not hold its current weights");
 }
 
+void WeightGatherer::drain(std::deque<WeightSlot>& slots) {
+  {
+    const OnStream on(streams_, Stream::gather);
+    for (auto& slot : slots) wait_all(slot.gathers);
+  }
+  settle();
+}
+
 void WeightGatherer::invalidate(std::deque<WeightSlot>& slots) {
   ++epoch_;
   settle();

@@ -24,6 +24,8 @@ class WeightGatherer {
   void verify(const UnitState&) const;
   // No gather reads masters any more: they may be written.
   void settle() { order(streams_, Stream::gather, Stream::compute); }
+  // The same for gathers of hooks, which read masters while they run.
+  void drain(std::deque<WeightSlot>&);
   // After the optimizer: everything gathered is stale and no slot is in use.
   void invalidate(std::deque<WeightSlot>&);
   std::int64_t gathers() const { return gathers_; }  // of units, so far

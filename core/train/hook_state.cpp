@@ -120,6 +120,7 @@ Item plan_item(const Run& run) {
 void load_hook_state(Run& run, SnapshotReader& reader, const std::string& path) {
   if (!run.plans.sharding.own.any()) return;
   const bool same = under_same_plan(run, reader);
+  run.engine->drain();
   load_own(run, reader, same, path);
   run.engine->states().fill();  // those that begin as the masters do so now
   std::set<std::string> fresh;

@@ -57,9 +57,12 @@ Races race(const Case& c, const ParameterPrecision& row, Omit omit = Omit::nothi
       options);
   for (auto& s : engine.shards()) masters.push_back(s.master);
   const auto weights = mini_weights(model);
-  engine.initialise([&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
+  const auto values = [&](const ParameterInfo& p, std::int64_t begin, std::int64_t end) {
+    for (auto& m : masters) streams.writes(m, "initialise");
     return weights.at(p.name).flatten().narrow(0, begin, end - begin);
-  });
+  };
+  engine.initialise(values);
+  engine.initialise(values);  // as a snapshot that is read while the first gathers are under way
   Races r;
   for (int step = 0; step < 3; ++step) {
     engine.begin_step();
