@@ -23,7 +23,8 @@ class Faults(hosts_run.HostsTest):
         result = self.end(name, running, DIST, LIMIT + GRACE)
         for r in running:
             last = r.text.strip().split("\n")[-1]
-            self.assertRegex(last, r"E-dist: .*rank \d: \w+ in group \"\w+\" (did not finish in 5 s|lost its conn)")
+            self.assertRegex(last, r"E-dist: .*step \d+: rank \d: \w+ in group \"\w+\" "
+                                   r"(did not finish in 5 s|lost its conn)")
         self.assertRegex(result.err, r"E-dist: .*rank \d: .* did not finish in 5 s.*; a rank is stuck or slower than")
         return result
 
