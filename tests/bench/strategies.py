@@ -1,10 +1,10 @@
 """Every sharding strategy on four ranks of this machine, beside PyTorch where it has the strategy.
 
-    tests/bench/strategies.py [tiny|small] [--steps N] [--turns N] [--only NAME ...] [--plugin FILE.so ...]
+    tests/bench/strategies.py [tiny|small] [--steps N] [--turns N] [--only NAME ...] [--plugin FILE.so ...] [--alone]
 
 One run: the strategies take turns, each with its peer. Printed per strategy: median seconds a step, bytes a rank sends
 in a step (counted and as forecast), peak resident memory and its share of the forecast, and the ratio of the times to
-the peer's. --plugin adds strategies from files, with default options.
+the peer's. --plugin adds strategies from files, with default options; --alone leaves PyTorch out.
 """
 import argparse
 import os
@@ -50,6 +50,7 @@ def main():
     parser.add_argument("--turns", type=int, default=2)
     parser.add_argument("--only", nargs="*", default=[], help="parts of names")
     parser.add_argument("--plugin", nargs="*", default=[])
+    parser.add_argument("--alone", action="store_true")
     args = parser.parse_args()
     rows = [r for r in ROWS if not args.only or any(part in r[0] for part in args.only)]
     rows += [(os.path.basename(p).removesuffix(".so"), os.path.abspath(p), {}, None) for p in args.plugin]
@@ -60,7 +61,7 @@ def main():
             for name, plugin, options, kind in rows:
                 run = bench.Run(folder, args.workload, args.steps, RANKS)
                 ours[name].append(bench.run_shale(run, plugin, options))
-                if kind:
+                if kind and not args.alone:
                     theirs[name].append(bench.run_peer(run, kind))
     print(f"{args.workload}: {RANKS} ranks, {args.turns} turns of {args.steps} steps, torch {torch.__version__}\n")
     print("| strategy | s/step | MiB sent a step and rank | forecast | peak RSS, MiB | measured / forecast "

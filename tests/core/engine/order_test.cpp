@@ -112,7 +112,9 @@ TEST(EngineOrder, ReplicasAreSummedAfterTheReductionOfTheirUnit) {
     for (auto& order : orders) EXPECT_EQ(order, orders[0]);
     std::istringstream calls(orders[0]);
     for (std::string call; calls >> call; seen += call) {
-      if (call[0] == 'S') EXPECT_NE(seen.find("R" + call.substr(1)), std::string::npos) << call << " in " << orders[0];
+      if (call[0] == 'S') {
+        EXPECT_NE(seen.find("R" + call.substr(1)), std::string::npos) << call << " in " << orders[0];
+      }
       (call[0] == 'S' ? sums : rest) += (call[0] == 'S' ? call.substr(1) : call + " ");
     }
     EXPECT_EQ(rest, "G0 G1 G2 G3 G4 G5 R5 R4 G2 R3 G1 R2 R1 R0 ");

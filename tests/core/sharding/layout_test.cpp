@@ -40,7 +40,7 @@ TEST(ShardRange, EveryElementHasOneOwner) {
           EXPECT_EQ(r.chunk, chunk);
           EXPECT_EQ(r.begin, next);
           EXPECT_LE(r.length, chunk);
-          if (ways > 1) EXPECT_EQ(r.chunk % align, 0);
+          EXPECT_TRUE(ways == 1 || r.chunk % align == 0) << r.chunk;
           next = r.begin + r.length;
         }
         EXPECT_EQ(next, numel);
