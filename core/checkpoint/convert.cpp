@@ -86,7 +86,7 @@ std::vector<std::string> convert(SnapshotReader& from, CheckpointFormat& format,
   Conversion conversion(from, format.traits(), options);
   auto& spec = conversion.spec;
   spec.root = workshop.path(), spec.step = from.step();
-  spec.model_json = options.model_json, spec.config_text = from.config_text();
+  spec.assets = options.assets, spec.model_json = options.model_json, spec.config_text = from.config_text();
   const auto alone = make_local_group("convert");
   save_snapshot(*alone, format, spec);
   rename_new(workshop.path() + "/" + step_name(spec.step), to);

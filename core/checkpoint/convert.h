@@ -14,6 +14,7 @@ struct ConvertOptions {
   bool weights_only = false;            // also when the new format holds no optimizer state
   std::optional<at::ScalarType> dtype;  // of floating-point weights; as they are otherwise
   std::string model_json;               // config.json spelling
+  std::string assets;                   // folder with tokenizer files and the like; "" = none
   std::function<void(std::uint64_t done, std::uint64_t all)> progress;  // bytes of tensors; may be empty
 };
 

@@ -43,6 +43,7 @@ struct FinishCall {
   Folder* folder = nullptr;
   std::span<const std::string> reports;  // in the order of all_parts
   std::string model_json;                // config.json spelling
+  Folder* assets = nullptr;              // tokenizer and the like, to copy from; nullptr = none
 };
 
 // Where a box of an item is: plain little-endian row-major bytes in a file, or behind a token the format decodes.

@@ -191,7 +191,8 @@ class Saving {
             {file.at(0).get<std::string>(), file.at(1).get<std::uint64_t>(), file.at(2).get<std::string>()});
       folder_->adopt(files);
     }
-    format_.finish({spec_.step, total_bytes_, folder_.get(), reports, spec_.model_json});
+    const auto assets = spec_.assets.empty() ? nullptr : Folder::for_reading(spec_.assets);
+    format_.finish({spec_.step, total_bytes_, folder_.get(), reports, spec_.model_json, assets.get()});
     if (!beside_.empty()) {
       Json items = Json::array();
       for (const auto& [id, item] : beside_) items.push_back(item_to_json(item));

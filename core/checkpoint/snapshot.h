@@ -31,6 +31,7 @@ struct SnapshotSpec {
   std::vector<Item> items;    // values, byte strings (in Item::value as std::string) and aliases; the same on all ranks
   std::string model_json, config_text;  // kept as model.json and config.toml
   std::vector<std::string> plugins;     // one line each, for inspect
+  std::string assets;                   // a folder with tokenizer files and the like, for formats that carry them
 };
 
 // Collective over all ranks. On return the snapshot step-%08d is complete and durable, or every rank gets the same

@@ -87,6 +87,7 @@ int checkpoint_convert_command(const ConvertArguments& args) {
   options.weights_only = args.weights_only;
   if (!args.dtype.empty()) options.dtype = dtype_of_name(args.dtype, "--dtype");
   options.model_json = ours ? reader->model_json() : text_of(args.from + "/config.json");
+  options.assets = args.assets.empty() ? args.from : args.assets;
   options.progress = tell_progress;
   const auto left_out = convert(*reader, *format_named(args.format), args.to, options);
   std::printf("%s: %s, from %s", args.to.c_str(), args.format.c_str(), args.from.c_str());

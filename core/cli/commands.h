@@ -33,6 +33,7 @@ int plugin_list_command(bool json);
 int plugin_info_command(const std::string& name_or_path, bool json);
 struct ConvertArguments {
   std::string from, to, format, dtype;  // dtype "" = as it is
+  std::string assets;                   // "" = from
   bool weights_only = false;
 };
 int checkpoint_convert_command(const ConvertArguments&);

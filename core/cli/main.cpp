@@ -88,6 +88,7 @@ void add_convert(CLI::App& checkpoint, int& result) {
   cmd->add_option("to", args->to, "the new folder")->required();
   cmd->add_option("--format", args->format, "a checkpoint plugin, see shale plugin list")->required();
   cmd->add_option("--dtype", args->dtype, "of the weights: float32, bfloat16, ...");
+  cmd->add_option("--assets", args->assets, "where tokenizer files are copied from; else from <from>");
   cmd->add_flag("--weights-only", args->weights_only, "leave out optimizer, progress and states of plugins");
   cmd->footer(
       "Tensor by tensor: only the largest one has to fit into memory.\n\n"

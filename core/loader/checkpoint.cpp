@@ -1,3 +1,5 @@
+#include <optional>
+
 #include "core/loader/adapters.h"
 #include "core/loader/dtypes.h"
 #include "core/loader/index_sink.h"
@@ -110,12 +112,15 @@ class Format : public CheckpointFormat {
   void finish(const FinishCall& call) override {
     if (table_.finish == nullptr) return;
     FilesService::Lent folder(plugin_->files(), *call.folder, FilesService::Use::finish);
+    std::optional<FilesService::Lent> assets;
+    if (call.assets != nullptr) assets.emplace(plugin_->files(), *call.assets, FilesService::Use::read);
     std::vector<shale_str> reports;
     for (const std::string& r : call.reports) reports.push_back(to_c(r));
     shale_finish c{};
     c.struct_size = sizeof c, c.n_reports = static_cast<std::uint32_t>(reports.size());
     c.step = call.step, c.total_bytes = call.total_bytes;
     c.folder = folder.handle(), c.reports = reports.data(), c.model_json = to_c(call.model_json);
+    c.assets = assets ? assets->handle() : nullptr;
     plugin_->call("finish", Code::internal, [&] { return table_.finish(plugin_->self(), &c); });
   }
 

@@ -1,5 +1,7 @@
 #include "folder.h"
 
+#include <algorithm>
+
 using shale::sdk::str;
 using shale::sdk::view;
 
@@ -8,6 +10,7 @@ namespace hf {
 namespace {
 constexpr int kDeepest = 16;
 constexpr std::size_t kLongestQuote = 100;
+constexpr std::uint64_t kCopyBytes = 1 << 20;
 }  // namespace
 
 void corrupt(const std::string& file, const std::string& what) { throw shale::sdk::Error(SHALE_CORRUPT, file, what); }
@@ -51,6 +54,21 @@ void Folder::write(const std::string& file, const std::string& text) const {
   plugin.ok(table.create(table.ctx, folder, str(file), &open));
   plugin.ok(table.append(table.ctx, open, text.data(), text.size()));
   plugin.ok(table.close(table.ctx, open));
+}
+
+void Folder::copy(const std::string& file, const Folder& from) const {
+  shale_file *source = nullptr, *target = nullptr;
+  std::uint64_t size = 0;
+  plugin.ok(from.table.open(from.table.ctx, from.folder, str(file), &source, &size));
+  plugin.ok(table.create(table.ctx, folder, str(file), &target));
+  std::string part;
+  for (std::uint64_t at = 0; at < size; at += part.size()) {
+    part.resize(std::min(kCopyBytes, size - at));
+    plugin.ok(from.table.read(from.table.ctx, source, at, part.data(), part.size()));
+    plugin.ok(table.append(table.ctx, target, part.data(), part.size()));
+  }
+  plugin.ok(table.close(table.ctx, target));
+  plugin.ok(from.table.close(from.table.ctx, source));
 }
 
 void Events::read(const std::string& text) {

@@ -26,6 +26,7 @@ struct Folder {
   std::uint64_t size(const std::string& file) const;
   std::string read(const std::string& file, std::uint64_t offset, std::uint64_t n) const;
   void write(const std::string& file, const std::string& text) const;
+  void copy(const std::string& file, const Folder& from) const;  // of any size
 };
 
 // Events of one JSON text; open containers are counted. Everything else is refused as corrupt, with the file's name.

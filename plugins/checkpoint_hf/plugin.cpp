@@ -64,6 +64,7 @@ class HuggingFace : public Checkpoint {
     if (all.n_reports == 0) folder.write(hf::kSingle, hf::header_text({}));
     if (all.n_reports > 1) folder.write(hf::kIndex, hf::weight_map_text(map, all.total_bytes));
     if (all.model_json.len > 0) folder.write(hf::kConfig, config_text(view(all.model_json), dtypes));
+    if (all.assets != nullptr) copy_assets(folder, lent(all.assets));
   }
 
   std::uint32_t probe(shale_folder* where) override {
@@ -136,6 +137,15 @@ class HuggingFace : public Checkpoint {
                           : d == SHALE_F16 ? "float16"
                                            : "bfloat16";
     return json.dump(2) + "\n";
+  }
+
+  // What belongs to the model and is no weight, by the names that transformers gives.
+  static void copy_assets(const hf::Folder& to, const hf::Folder& from) {
+    static constexpr std::string_view kAssets[] = {
+        "added_tokens.json", "chat_template.jinja", "generation_config.json", "merges.txt", "special_tokens_map.json",
+        "tokenizer.json",    "tokenizer.model",     "tokenizer_config.json",  "vocab.json", "vocab.txt"};
+    for (const std::string& name : from.names())
+      if (std::ranges::count(kAssets, name) > 0) to.copy(name, from);
   }
 
   static void check_off(hf::WeightMap& map, const std::string& name, const std::string& file) {

@@ -156,6 +156,24 @@ TEST_F(HuggingFace, TheConfigTellsTheTypeOfTheWeights) {
             "{\n  \"z\": 1e-05,\n  \"a\": 1,\n  \"torch_dtype\": \"bfloat16\"\n}\n");
 }
 
+TEST_F(HuggingFace, AssetsAreCopiedByName) {
+  const std::string tokenizer((3 << 20) + 1, 't');
+  put("tokenizer.json", tokenizer), put("generation_config.json", ""), put("other.json", "{}"), put("config.json", "x");
+  Item item;
+  item.name = "w", item.key = "weight", item.shape = {3};
+  run_ranks(1, [&](Group& group) {
+    SnapshotSpec spec;
+    spec.root = temp.path(), spec.model_json = "{}", spec.assets = path;
+    spec.pieces.push_back({item, 0, at::empty({3}, at::TensorOptions(at::kFloat)).zero_()});
+    save_snapshot(group, *format, spec);
+  });
+  const std::string made = temp / "step-00000000";
+  EXPECT_THAT(Folder::for_reading(made)->list(), ElementsAre("config.json", "generation_config.json", "manifest.json",
+                                                             "model.json", "model.safetensors", "tokenizer.json"));
+  EXPECT_EQ(read_file(made + "/tokenizer.json"), tokenizer);
+  EXPECT_THAT(read_file(made + "/config.json"), HasSubstr("float32"));
+}
+
 TEST_F(HuggingFace, HoldsNothingButWeights) {
   for (const ItemRole role : {ItemRole::optimizer, ItemRole::buffer, ItemRole::plugin}) {
     Item item;

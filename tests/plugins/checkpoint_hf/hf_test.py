@@ -103,6 +103,16 @@ class HfTest(tool.RunTest):
             self.assertTrue(torch.equal(value, want[name]), name)
         self.assertTrue(torch.equal(logits(from_pretrained(theirs + "-back", dtype)), logits(model)))
 
+    def test_tokenizer_files_go_with_the_model(self):
+        assets = self.root + "/assets"
+        os.makedirs(assets)
+        tool.write_text(assets + "/tokenizer.json", '{"version": "1.0"}')
+        self.convert(self.root + "/llama", self.root + "/with-assets", "--assets", assets)
+        self.convert(self.root + "/with-assets", self.root + "/with-assets-2")
+        self.assertEqual(tool.read_text(self.root + "/with-assets-2/tokenizer.json"), '{"version": "1.0"}')
+        done = self.convert(self.root + "/llama", self.root + "/none", "--assets", self.root + "/nowhere", code=4)
+        self.assertIn("nowhere: cannot be opened", done.stderr)
+
     def test_a_run_starts_from_what_was_exported(self):
         self.train("first", nproc=2)
         source = tool.snapshot_path(self.root + "/first", 3)
