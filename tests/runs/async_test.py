@@ -8,9 +8,6 @@ import tool
 class AsyncTest(tool.RunTest):
     settings = {"checkpoint.async_mode": "async"}
 
-    def snapshots_told(self, run):
-        return [r for r in run.rows if "snapshot" in r]
-
     def test_a_snapshot_holds_the_step_it_was_taken_at(self):
         plain = self.train("plain", training__steps=12, checkpoint__interval=4, checkpoint__async_mode="disabled",
                            training__shuffle=True)
@@ -23,8 +20,7 @@ class AsyncTest(tool.RunTest):
                     tool.read_snapshot(tool.snapshot_path(beside.folder, step), role, key),
                     tool.read_snapshot(tool.snapshot_path(plain.folder, step), role, key), f"step {step} {key}")
         self.assertIn("the snapshot of step 12 is complete", beside.out)
-        told = self.snapshots_told(beside)
-        self.assertEqual([(r["step"], r["snapshot"]) for r in told], [(4, True), (8, True), (12, True)])
+        self.assertEqual([(r["step"], r["snapshot"]) for r in beside.saves], [(4, True), (8, True), (12, True)])
 
     def test_a_run_goes_on_from_it_bitwise(self):
         for world in (1, 2, 4):
@@ -41,9 +37,8 @@ class AsyncTest(tool.RunTest):
         self.assertEqual(waits.snapshots, [6, 7, 8])
         skips = self.train("skips", training__steps=8, checkpoint__interval=1, checkpoint__keep_latest_k=0,
                            checkpoint__while_saving="skip")
-        told = self.snapshots_told(skips)
-        self.assertEqual([r["step"] for r in told], list(range(1, 9)))
-        self.assertEqual([r["step"] for r in told if r["snapshot"]], skips.snapshots)
+        self.assertEqual([r["step"] for r in skips.saves], list(range(1, 9)))
+        self.assertEqual([r["step"] for r in skips.saves if r["snapshot"]], skips.snapshots)
         self.assertEqual(skips.out.count("still being written"), 8 - len(skips.snapshots))
 
     def test_a_save_that_fails_ends_the_run_and_keeps_the_last_good_one(self):

@@ -97,7 +97,8 @@ class Result:
 
     def __init__(self, folder, done):
         self.folder, self.code, self.out, self.err = folder, done.returncode, done.stdout, done.stderr
-        self.rows = read_metrics(folder)
+        told = read_metrics(folder)
+        self.rows, self.saves = [r for r in told if "snapshot" not in r], [r for r in told if "snapshot" in r]
         steps = [r for r in self.rows if "loss" in r]
         self.losses = {r["step"]: r["loss"] for r in steps}
         self.rates = {r["step"]: r["lr"] for r in steps}
