@@ -168,7 +168,7 @@ class ByHand(FaultTest):
         self.assertRegex("\n".join(texts), told)
 
     def fail_at_start(self, rng, number, trial):
-        ranks = self.join(f"start-{trial}", range(3), comm__train_timeout_seconds=WAIT)
+        ranks = self.join(f"start-{trial}", range(3), training__steps=100000, comm__train_timeout_seconds=WAIT)
         victim = ranks.pop(rng.randrange(3))
         time.sleep(rng.uniform(0, 0.6))
         os.kill(victim.pid, number)
